@@ -161,10 +161,11 @@ def kill(
     """
     place = Place(folder)
     process = place.start(command)
+    started = time.monotonic()
     try:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=seconds)
-        killed = process.poll() is None
+        killed, after = process.poll() is None, time.monotonic() - started
         process.send_signal(number)
         # Where it does not end, it is among the processes that are left.
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -180,7 +181,7 @@ def kill(
         failed = "" if code == 0 else f"exit code {code}: {(folder / 'output').read_text()[-2000:]}"
         processes += place.ended()
     return Outcome(
-        command, number, seconds, killed, processes, at_once, place.left(), failed, again
+        command, number, after, killed, processes, at_once, place.left(), failed, again
     )
 
 
@@ -220,6 +221,17 @@ def plan(count: int, seed: int, times: Mapping[str, float]) -> Iterator[tuple[st
         yield command, number % len(SIGNALS), draw.uniform(0.05, 0.8) * times[command]
 
 
+def hit(place: Path, command: str, number: signal.Signals, seconds: float, again: bool) -> Outcome:
+    """Kill a command that runs: where it had ended by then, run it anew and kill it earlier.
+
+    The arguments are those of `kill`.
+    """
+    while not (outcome := kill(place, command, number, seconds, again)).killed and outcome.clean:
+        shutil.rmtree(place)
+        seconds = outcome.after * random.Random(place.name).uniform(0.3, 0.8)
+    return outcome
+
+
 def main() -> None:
     """Print what each kill left, and the sums; the exit code says whether anything was."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -232,7 +244,7 @@ def main() -> None:
         outcomes = []
         for number, (command, which, seconds) in enumerate(plan(asked.count, asked.seed, times)):
             place = Path(folder, str(number))
-            outcome = kill(place, command, SIGNALS[which], seconds, again=number % 5 == 0)
+            outcome = hit(place, command, SIGNALS[which], seconds, again=number % 5 == 0)
             outcomes.append(outcome)
             print(f"{number + 1:4}  {outcome}", flush=True)
             shutil.rmtree(place, ignore_errors=True)
