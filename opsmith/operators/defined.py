@@ -15,7 +15,7 @@ from opsmith.kernels import get_device
 from opsmith.operators.core import registry
 from opsmith.operators.core.lazy import late
 from opsmith.operators.core.operator import F, Kernel, Operator, P, R, RegisteredOperator
-from opsmith.operators.core.rule import Rule
+from opsmith.operators.core.rule import Rule, require_gradient_arguments
 from opsmith.operators.core.source_location import where_written
 from opsmith.operators.dispatch import autocast, graph_caches, sharding
 from opsmith.operators.dispatch.kernel import (
@@ -380,7 +380,7 @@ class DefinedOperator(RegisteredOperator[P, R]):
                 arguments.
 
         Raises:
-            DeclarationError: the operator mutates its arguments.
+            DeclarationError: the operator mutates its arguments, or has another number of results.
         """
         if backward is None:
             return functools.partial(self.register_autograd, setup_context=setup_context)
@@ -388,6 +388,7 @@ class DefinedOperator(RegisteredOperator[P, R]):
         if setup_context is not None:
             self._require_function("register_autograd(setup_context=)", setup_context)
         self._refuse_a_gradient_of_mutation()
+        require_gradient_arguments(self.signature, backward)
         self._differentiate(Rule(backward, setup_context, self.rule.reference), None)
         return backward
 

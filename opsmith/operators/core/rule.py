@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from opsmith.errors import DeclarationError
+from opsmith.operators.core.source_location import where_written
+from opsmith.signature import Signature
 
 
 @dataclass(frozen=True)
@@ -21,3 +26,23 @@ class Rule:
     backward: Callable[..., Any] | None = None
     setup_context: Callable[..., Any] | None = None
     reference: bool = False
+
+
+def require_gradient_arguments(signature: Signature, backward: Callable[..., Any]) -> None:
+    """Refuse a ``backward`` that cannot be called with the context and every result's gradient.
+
+    Raises:
+        DeclarationError: it takes more arguments, or fewer.
+    """
+    results = [result.name for result in signature.results]
+    try:
+        inspect.signature(backward).bind(None, *results)
+    except ValueError:
+        return  # a function of C++ does not say what it takes
+    except TypeError as error:
+        raise DeclarationError(
+            f"{signature.qualname}: register_autograd: {where_written(backward)}: the backward is "
+            f"called with the context and a gradient for each of {len(results)} results "
+            f"({', '.join(results)}), but it does not take these: {error}. Write "
+            f"backward(ctx, {', '.join(f'grad_{name}' for name in results)})."
+        ) from None

@@ -86,6 +86,28 @@ def _registered(how: str) -> opsmith.Operator:
     return operator
 
 
+@pytest.mark.parametrize(
+    ("backward", "said"),
+    [
+        (lambda ctx, grad: grad, "too many positional arguments"),
+        (lambda ctx, one, other, third: one, "missing a required argument: 'third'"),
+    ],
+)
+def test_a_backward_that_takes_another_number_of_gradients_is_refused_where_it_is_written(
+    backward: Any, said: str
+) -> None:
+    operator = declare("counted_grads", marked=False)
+    with pytest.raises(DeclarationError) as caught:
+        operator.register_autograd(backward)
+    start = f"{operator.name}: register_autograd: {__file__}:{backward.__code__.co_firstlineno}: "
+    assert str(caught.value) == (
+        f"{start}the backward is called with the context and a gradient for each of 2 results "
+        f"(out0, out1), but it does not take these: {said}. "
+        "Write backward(ctx, grad_out0, grad_out1)."
+    )
+    operator.register_autograd(lambda ctx, *grads: grads[0])
+
+
 @pytest.mark.parametrize("how", ["reference", "by hand", "declared", "recorded"])
 def test_a_result_without_a_gradient_requires_none(how: str) -> None:
     operator = _registered(how)
