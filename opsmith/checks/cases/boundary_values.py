@@ -18,6 +18,12 @@ LARGE_EQUAL = "large and equal"
 #: One value along the longest dimension; the tensor's first value is a power of two. A sum along
 #: that dimension in half precision stops growing, or is rounded in the same direction each step.
 RUNS = "runs of one value"
+#: Along the longest dimension a few equal numbers, and many so small that adding one of them, or
+#: its square, to a large one changes nothing in half precision. Of up to eight partial sums, each
+#: has a large one at its beginning, be they of blocks or of every eighth element. Numbers of one
+#: size need so many elements for that, that the tolerance has grown beyond what is lost.
+SMALL_BESIDE_LARGE = ("small beside large", "small squares beside large")
+_PARTIAL_SUMS = 8
 #: Integers are drawn as int64.
 _LARGEST = torch.iinfo(torch.int64).max
 
@@ -28,7 +34,7 @@ def takes(parameter: Parameter, dtype: torch.dtype, kind: str) -> bool:
     Args:
         parameter: the parameter that the tensor is passed for.
         dtype: the tensor's dtype.
-        kind: one of `ARRANGEMENTS` or `FLOATS`, `LARGE_EQUAL` or `RUNS`.
+        kind: one of `ARRANGEMENTS`, `FLOATS` or `SMALL_BESIDE_LARGE`, `LARGE_EQUAL` or `RUNS`.
     """
     constraints = parameter.constraints
     if kind in parameter.unspecified:
@@ -39,6 +45,8 @@ def takes(parameter: Parameter, dtype: torch.dtype, kind: str) -> bool:
         return bool(constraints) and all(_closed(one) for one in constraints)
     if kind in (*ARRANGEMENTS, RUNS):
         return all(isinstance(one, ValueRange) and one.start is None for one in constraints)
+    if kind in SMALL_BESIDE_LARGE and dtype not in (torch.float16, torch.bfloat16):
+        return False
     return dtype.is_floating_point and not constraints
 
 
@@ -106,7 +114,7 @@ def extreme(normal: Tensor, kind: str, dtype: torch.dtype, generator: torch.Gene
 
     Args:
         normal: normally distributed values in double precision.
-        kind: one of `FLOATS`, or `LARGE_EQUAL`.
+        kind: one of `FLOATS` or `SMALL_BESIDE_LARGE`, or `LARGE_EQUAL`.
         dtype: dtype that the values are converted to; decides which values are large or tiny.
         generator: source of the random numbers.
     """
@@ -121,6 +129,8 @@ def extreme(normal: Tensor, kind: str, dtype: torch.dtype, generator: torch.Gene
         values = (
             torch.full_like(normal, 100 * normal.flatten()[0].item()) if normal.numel() else normal
         )
+    elif kind in SMALL_BESIDE_LARGE:
+        values = _small_beside_large(normal, info.eps, kind == SMALL_BESIDE_LARGE[1])
     elif kind == "huge":  # squares overflow
         values = normal * (1e100 if wide else info.max**0.5 * 4)
     elif kind == "tiny":  # squares underflow
@@ -139,3 +149,18 @@ def extreme(normal: Tensor, kind: str, dtype: torch.dtype, generator: torch.Gene
             place = int(torch.randint(values.numel(), (), generator=generator))
             values.view(-1)[place] = special
     return values.clamp(-info.max, info.max) if kind in ("large", "huge") else values
+
+
+def _small_beside_large(normal: Tensor, eps: float, squared: bool) -> Tensor:
+    if not normal.dim() or not normal.numel():
+        return normal
+    longest = max(range(normal.dim()), key=lambda dim: normal.shape[dim])
+    length = normal.shape[longest]
+    # Less than half of the distance of a number to the next, also after conversion.
+    share = 0.375 * eps
+    along = torch.full((length,), share**0.5 if squared else share, dtype=normal.dtype)
+    along[:_PARTIAL_SUMS] = 1
+    along[:: max(length // _PARTIAL_SUMS, 1)] = 1
+    large = torch.exp2(normal.flatten()[0].abs().log2().round())
+    sizes = [length if dim == longest else 1 for dim in range(normal.dim())]
+    return (large * along).view(sizes).expand(normal.shape).contiguous()

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 
 import torch
 
-from opsmith.checks.cases.boundary_values import ARRANGEMENTS, FLOATS, LARGE_EQUAL, RUNS, takes
+from opsmith.checks.cases.boundary_values import (
+    ARRANGEMENTS,
+    FLOATS,
+    LARGE_EQUAL,
+    RUNS,
+    SMALL_BESIDE_LARGE,
+    takes,
+)
 from opsmith.checks.cases.dependencies import scalars_in_shapes
 from opsmith.checks.cases.sampling import Wanted
 from opsmith.operators.core.arguments import DTYPES
@@ -53,6 +60,8 @@ _CODES = {
 #: Number of equal terms for which the error of a sum in half precision, relative to its tolerance,
 #: is largest. With more terms, the error grows further, but so does the tolerance.
 _LONG = {"float16": 4097, "bfloat16": 1025}
+#: Number of terms of which eight partial sums in half precision lose several tolerances.
+_PARTIAL = 4097
 #: Larger integers than normal sampling draws, for arguments without a small upper bound.
 _BEYOND = (9, 17, 33, 65)
 _FEW = (2, 3, 1, 5)
@@ -124,6 +133,9 @@ def sizes(signature: Signature, seed: int) -> Iterator[Cohort]:
         for half, least in _LONG.items():
             if length := fitting.near(name, least):
                 yield _long_sums(name, length, RUNS, (half,))
+        if length := fitting.near(name, _PARTIAL):
+            for kind, halves in zip(SMALL_BESIDE_LARGE, itertools.permutations(_LONG), strict=True):
+                yield _long_sums(name, length, kind, halves, 1)
     for name in some:
         # The sum of many large numbers exceeds the range of half precision.
         if length := fitting.near(name, _LONG["float16"]):
@@ -146,10 +158,12 @@ def fixed_dtypes(signature: Signature) -> frozenset[str]:
     )
 
 
-def _long_sums(name: str, length: int, values: str, halves: tuple[str, ...]) -> Cohort:
+def _long_sums(
+    name: str, length: int, values: str, halves: tuple[str, ...], examples: int = 2
+) -> Cohort:
     wanted = Wanted(sizes=_FEW, forced={name: length}, values=values)
     code = "OPS-VALUE-ACCUMULATION"
-    return Cohort("long sums", wanted, examples=0, half_examples=2, halves=halves, code=code)
+    return Cohort("long sums", wanted, 0, half_examples=examples, halves=halves, code=code)
 
 
 def values(signature: Signature, dtype: str | None) -> Iterator[Cohort]:

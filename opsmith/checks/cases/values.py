@@ -11,7 +11,15 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.cases import integer_runs
-from opsmith.checks.cases.boundary_values import FLOATS, LARGE_EQUAL, RUNS, arranged, extreme, takes
+from opsmith.checks.cases.boundary_values import (
+    FLOATS,
+    LARGE_EQUAL,
+    RUNS,
+    SMALL_BESIDE_LARGE,
+    arranged,
+    extreme,
+    takes,
+)
 from opsmith.checks.cases.integer_runs import NoValue
 from opsmith.operators.core.arguments import DTYPES
 from opsmith.signature import Order, Parameter, PartStarts, Sum
@@ -48,7 +56,7 @@ def fill(
     target = DTYPES[dtype]
     if not kind or not takes(parameter, target, kind):
         return _drawn(parameter, shape, target, generator, dims, arguments)
-    if kind in (*FLOATS, LARGE_EQUAL):
+    if kind in (*FLOATS, *SMALL_BESIDE_LARGE, LARGE_EQUAL):
         normal = torch.randn(shape, generator=generator, dtype=torch.float64)
         return extreme(normal, kind, target, generator).to(target)
     drawn = _drawn(parameter, shape, target, generator, dims, arguments)

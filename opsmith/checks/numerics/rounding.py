@@ -29,6 +29,8 @@ _SUMS = (_aten.sum, _prims.sum, _aten.mean)
 _PRODUCTS = (_aten.mm, _aten.bmm)
 #: Largest number of products whose rounding errors are sampled one by one.
 _MOST_PRODUCTS = 1 << 20
+#: Largest number of terms that a kernel may add up in half precision.
+_MOST_TERMS = 256
 #: Operators whose decompositions need memory for the square of the length.
 _RUNNING = (_aten.cumsum, _aten.cumprod)
 
@@ -122,6 +124,8 @@ class RandomRounding(StepByStep):
         self._is_double = dtype == torch.float64
         self._digits = torch.empty(0, dtype=torch.float64)
         self._eps = torch.finfo(dtype).eps
+        # Kernels in half precision are expected to sum in single precision.
+        self._is_coarse = self._eps > torch.finfo(torch.float32).eps
         self._generator = generator
         self._any_size = any_size
         self._in_order = in_order and dtype == torch.float32
@@ -196,9 +200,7 @@ class RandomRounding(StepByStep):
         If two rows have the same terms, a later step may cancel them. An equivalent formula adds up
         all terms, and its rounding errors do not cancel.
         """
-        # Kernels in half precision are expected to sum in single precision.
-        coarse = self._eps > torch.finfo(torch.float32).eps
-        if coarse or first.numel() * second.shape[-1] > _MOST_PRODUCTS:
+        if self._is_coarse or first.numel() * second.shape[-1] > _MOST_PRODUCTS:
             return
         products = first.unsqueeze(-1) * second.unsqueeze(-3)
         rows = products.transpose(-1, -2).reshape(total.numel(), first.shape[-1])
@@ -207,6 +209,8 @@ class RandomRounding(StepByStep):
 
     def _error_of_sums(self, rows: Tensor) -> Tensor:
         """Return the rounding error of each row's sum."""
+        if rows.shape[1] > _MOST_TERMS and self._is_coarse:
+            return torch.where(rows.sum(1).isfinite(), 0.0, self._of_infinite)
         if self._in_order and rows.shape[1]:
             error = self._times * _error_in_order(rows)
             return torch.where(rows.sum(1).isfinite(), error, self._of_infinite)

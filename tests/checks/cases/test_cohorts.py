@@ -11,7 +11,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith import Between, DeclarationError, Unspecified, checks
-from opsmith.checks.cases.boundary_values import RUNS
+from opsmith.checks.cases.boundary_values import RUNS, SMALL_BESIDE_LARGE
 from opsmith.checks.cases.cohorts import arguments, sizes
 from opsmith.checks.cases.values import fill
 from opsmith.signature import signature_of
@@ -301,3 +301,58 @@ def test_the_sum_of_a_long_run_in_half_precision_is_outside_of_its_tolerance(dty
         total = total + column
     assert outcome(added_up, total, x=x).problem is not None
     assert outcome(added_up, x.float().sum(1).to(x.dtype), x=x).problem is None
+
+
+def squares(x: Float[Tensor, "N K"]) -> Float[Tensor, "N"]:
+    return (x * x).float().sum(1).to(x.dtype)
+
+
+def _one_by_one(terms: Tensor) -> Tensor:
+    """Add up the last dimension in the terms' own dtype."""
+    total = torch.zeros_like(terms[..., 0])
+    for term in terms.unbind(-1):
+        total = total + term
+    return total
+
+
+def _in_lanes(terms: Tensor, blocks: bool) -> Tensor:
+    """Add up eight partial sums in the terms' own dtype: of blocks, or of every eighth term."""
+    terms = torch.nn.functional.pad(terms, (0, -terms.shape[1] % 8))
+    lanes = terms.unflatten(1, (8, -1)) if blocks else terms.unflatten(1, (-1, 8)).mT
+    return _one_by_one(_one_by_one(lanes))
+
+
+@pytest.mark.parametrize("summed", [added_up, declared(squares, squares)], ids=["sum", "squares"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_partial_sums_in_half_precision_are_outside_of_the_tolerance(summed, dtype):
+    parameter = signature_of(magnitudes, "cohorts::magnitudes").by_name["x"]
+    kind = SMALL_BESIDE_LARGE[summed is not added_up]
+    x = fill(parameter, (2, 4097), dtype, 0, {}, {}, kind)
+    terms = x if summed is added_up else x * x
+    for wrong in (
+        _one_by_one(terms),
+        _in_lanes(terms, blocks=False),
+        _in_lanes(terms, blocks=True),
+    ):
+        assert outcome(summed, wrong, x=x).problem is not None
+    for right in (terms.float().sum(1), _one_by_one(terms.float()), _in_lanes(terms.float(), True)):
+        assert outcome(summed, right.to(x.dtype), x=x).problem is None
+    # What a warp of a GPU adds up pairwise stays exact enough.
+    pairwise = torch.nn.functional.pad(terms, (0, 8192 - 4097))
+    while pairwise.shape[1] > 1:
+        pairwise = pairwise[:, ::2] + pairwise[:, 1::2]
+    assert outcome(summed, pairwise[:, 0], x=x).problem is None
+
+
+@pytest.mark.parametrize("blocks", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_kernel_with_partial_sums_in_half_precision_is_found(blocks, seed):
+    def added(x: Float[Tensor, "N K"]) -> Float[Tensor, "N"]:
+        return x.sum(1)
+
+    def kernel(x):
+        return _in_lanes(x, blocks) if x.dtype.itemsize == 2 and x.shape[1] else added(x)
+
+    row = run(declared(added, kernel), seed)
+    assert row.status == "failed"
+    assert "OPS-VALUE-ACCUMULATION" in str(row)
