@@ -180,9 +180,7 @@ def kill(
         code = place.start(command).wait()
         failed = "" if code == 0 else f"exit code {code}: {(folder / 'output').read_text()[-2000:]}"
         processes += place.ended()
-    return Outcome(
-        command, number, after, killed, processes, at_once, place.left(), failed, again
-    )
+    return Outcome(command, number, after, killed, processes, at_once, place.left(), failed, again)
 
 
 def wait_until(holds: Callable[[], bool]) -> bool:
