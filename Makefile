@@ -31,6 +31,7 @@ help:
 	@echo "make seeds     run right operators over 40 seeds: no check may fail"
 	@echo "make fuzz      call operators with arguments of every kind, in every runtime (CALLS=10000)"
 	@echo "make kills     kill builds, exports and checks, and look for what is left (KILLS=100)"
+	@echo "make attacks   let kernels attack opsmith judge, in its sandbox and without"
 	@echo "make adoption  draft declarations of PyTorch's operators, and check them unedited"
 	@echo "make mutants   show which mistakes no test sees (PART=signature, operators, targets)"
 	@echo "make test-long run whole examples, whose steps have shorter tests"
@@ -81,6 +82,11 @@ docs: .venv/installed
 .PHONY: test-long
 test-long: .venv/installed
 	$(BIN)/python -m pytest -m long
+
+# Every known way to deceive `opsmith judge`, and right kernels of unusual kinds.
+.PHONY: attacks
+attacks: .venv/installed
+	$(BIN)/python -m pytest -n $(JOBS) -m 'long or slow or not slow' tests/judge/test_attacks.py
 
 # Every check of every operator of the gallery, in every runtime: what a user would run.
 .PHONY: gallery

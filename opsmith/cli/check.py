@@ -317,9 +317,16 @@ def judge(
         typer.Argument(metavar="SPEC.py", help="Declares operators, their references and cases."),
     ],
     candidate: Annotated[
-        Path,
+        Path | None,
         typer.Option(metavar="KERNELS.py", help="Registers kernels for them; never imported here."),
-    ],
+    ] = None,
+    candidates: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Judge every .py file in it; a line of JSON each."),
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="How many candidates of a folder are judged at a time.")
+    ] = 1,
     seed: Annotated[
         int | None, typer.Option(help="Decides every sampled case; a fresh one by default.")
     ] = None,
@@ -337,6 +344,9 @@ def judge(
         bool,
         typer.Option("--trust-candidate", help="Run it also where the machine has no sandbox."),
     ] = False,
+    first: Annotated[
+        bool, typer.Option("--first", help="End with the first failure of each operator.")
+    ] = False,
     as_json: AsJson = False,
     report: AsPage = None,
     junit: AsJunit = None,
@@ -350,6 +360,19 @@ def judge(
     from opsmith.checks.report.table import Table, end
     from opsmith.judge import judge as reach_verdict
 
+    if (candidate is None) == (candidates is None):
+        raise typer.BadParameter("name a file by --candidate, or a folder by --candidates")
+    options: dict[str, Any] = {
+        "seed": seed,
+        "examples": examples,
+        "seconds": seconds,
+        "time_limit": time_limit,
+        "deadline": deadline,
+        "trust_candidate": trust_candidate,
+        "first": first,
+    }
+    if candidate is None:
+        raise typer.Exit(_judge_folder(spec, candidates, jobs, options))
     console = output.stderr() if as_json else output.stdout()
     table = Table(console.print)
     try:
@@ -357,12 +380,7 @@ def judge(
             verdict = reach_verdict(
                 spec,
                 candidate,
-                seed=seed,
-                examples=examples,
-                seconds=seconds,
-                time_limit=time_limit,
-                deadline=deadline,
-                trust_candidate=trust_candidate,
+                **options,
                 progress=progress,
                 on_row=table.add,
             )
@@ -384,3 +402,19 @@ def judge(
         print({"passed": "accepted", "failed": "refused"}.get(verdict.report.outcome, "undecided"))
     _write(verdict.report, report, junit)
     raise typer.Exit(_EXIT_CODES[verdict.report.outcome])
+
+
+def _judge_folder(spec: Path, folder: Path | None, jobs: int, options: dict[str, Any]) -> int:
+    """Judge every Python file in a folder, and return the exit code."""
+    from opsmith.judge.service import CODES, judge_all
+
+    files = sorted(folder.glob("*.py")) if folder is not None and folder.is_dir() else []
+    if not files or not spec.is_file():
+        output.say_error(f"no such file: {spec}" if files else f"{folder} has no Python files")
+        return 2
+    outcomes = set()
+    for said in judge_all(spec, files, jobs=jobs, **options):
+        outcomes.add(said["outcome"])
+        print(json.dumps(said), flush=True)
+    worst = [outcome for outcome in ("refused", "undecided") if outcome in outcomes]
+    return CODES[worst[0]] if worst else 0

@@ -29,12 +29,13 @@ from opsmith.errors import INCOMPLETE, NOT_SANDBOXED, LoadError, OpsmithError
 from opsmith.judge.closed import closed, unreadable
 from opsmith.judge.program import Program
 from opsmith.judge.session import Limits, Session
-from opsmith.judge.snapshot import Snapshot, TooLargeError, take
+from opsmith.judge.snapshot import Snapshot, TooLargeError, share, take
 from opsmith.judge.specification import imported
 from opsmith.kernels import HOST
 from opsmith.kernels.build.scratch import held_folder
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import holds_tensors
+from opsmith.operators.importing import module_name
 
 _KERNEL = "candidate"
 #: Number of repeated calls that look for a result that earlier calls made wrong. A number drawn
@@ -150,7 +151,9 @@ def judge(
         operators = stack.enter_context(imported(files))
         run = _Run(operators, Report([], seed), on_row, first)
         try:
-            given = take(Path(candidate), place / "kernels")
+            together = module_name(Path(candidate).resolve())[0] == files.original
+            given = take(Path(candidate), place / ("spec" if together else "kernels"))
+            share(given, files.root)
         except (TooLargeError, LoadError) as error:
             run.refuse(Failure(str(error), code="OPS-JUDGE-IMPORT"))
             return Verdict(run.report, seed, files.digests, missing)

@@ -98,15 +98,15 @@ class Program(Session):
         self._output, self._said = new_output(), 0
         size = sum(map(len, memory))
         box = replace(self.box(self.folder), memory=_BASE_BYTES + most_for(size // 8))
-        box = replace(box, shown=(*box.shown, self._main.parent))
-        modules = [str(self.spec.file), str(self.candidate.file)]
+        box = replace(box, placed={**box.placed, self._main.parent: self._main.parent})
+        modules = [self.place_of(self.spec), self.place_of(self.candidate)]
         asked = {"modules": modules, "results": take, "calls": calls}
         try:
             program = Boxed(
                 box,
                 # A shell is what most programs are started from.
                 ["/bin/sh", "-c", '"$0" "$@"; exit $?', sys.executable, str(self._main)],
-                self.environment(),
+                self.environment(self.folder),
                 descriptors=(take,),
                 stdin=given,
                 stdout=self._output,
@@ -124,10 +124,9 @@ class Program(Session):
         finally:
             os.close(give)
             os.close(taken)
-        excess = program.excess()
-        if excess:
-            code = "OPS-CALL-MEMORY" if "memory" in excess else "OPS-JUDGE-LIMIT"
-            raise Failure(f"{excess}{self._tail()}", code=code)
+        how, code = program.failure()
+        if how:
+            raise Failure(f"{how}{self._tail()}", code=code)
         ended = program.ended().get("code")
         if ended != 0:
             raise Failure(f"ended with exit code {ended}{self._tail()}", code="OPS-CALL-RAISED")

@@ -15,7 +15,7 @@ from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.reference_call import run_reference
 from opsmith.checks.isolation.kernel_client import Caller
 from opsmith.checks.isolation.launch import python
-from opsmith.checks.isolation.sandbox.policy import Box
+from opsmith.checks.isolation.sandbox.policy import Box, can_be_covered
 from opsmith.errors import ArgumentError
 from opsmith.judge.snapshot import Snapshot
 from opsmith.kernels.build.scratch import make_plain
@@ -78,9 +78,9 @@ class Session(Caller):
     def __init__(self, spec: Snapshot, candidate: Snapshot, limits: Limits) -> None:
         self.spec, self.candidate, self.limits = spec, candidate, limits
         super().__init__(
-            python("opsmith.judge.candidate", self.environment(), self.box),
+            python("opsmith.judge.candidate", self.environment, self.box),
             limits.call,
-            setup={"spec": str(spec.file), "candidate": str(candidate.file)},
+            setup={"spec": self.place_of(spec), "candidate": self.place_of(candidate)},
         )
 
     def new_folder(self) -> Path:
@@ -89,11 +89,22 @@ class Session(Caller):
 
     def box(self, folder: Path) -> Box:
         """Return the sandbox of the candidate's processes."""
-        own = (self.spec.root, self.candidate.root)
-        originals = (self.spec.original, self.candidate.original)
-        return Box(self.limits.namespaces, folder, shown=own, hidden=originals)
+        placed = {self._root(files): files.root for files in (self.spec, self.candidate)}
+        return Box(self.limits.namespaces, folder, placed)
 
-    def environment(self) -> dict[str, str]:
+    def _root(self, files: Snapshot) -> Path:
+        """Return the folder where the candidate's processes find the files of a snapshot.
+
+        In the sandbox, copies take the places of the originals.
+        """
+        covered = self.limits.namespaces and can_be_covered(files.original)
+        return files.original if covered else files.root
+
+    def place_of(self, files: Snapshot) -> str:
+        """Return the path by which the candidate's processes find the file of a snapshot."""
+        return str(self._root(files) / files.file.relative_to(files.root))
+
+    def environment(self, folder: Path) -> dict[str, str]:
         """Return the environment variables of the candidate's processes."""
         variables = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
         # What an installation has anyway is left out.
@@ -109,7 +120,7 @@ class Session(Caller):
             variables["TMPDIR"] = tempfile.gettempdir()
         if not self.limits.namespaces:
             # Use a separate cache, so that no other process loads what the candidate leaves there.
-            variables["OPSMITH_CACHE"] = str(self.folder / "cache")
+            variables["OPSMITH_CACHE"] = str(folder / "cache")
         return variables
 
     def kernels(self) -> dict[str, tuple[str, ...] | None]:

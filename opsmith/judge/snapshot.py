@@ -54,7 +54,7 @@ class Snapshot:
 
 
 def take(file: Path, folder: Path) -> Snapshot:
-    """Copy a Python file, and the files that it names, to a folder.
+    """Copy a Python file, and the files that it names, to a folder of copies.
 
     The copied files are those below the folder from which the file is imported (beside it, or
     around its package) that an import statement or a quoted path in a copied file names: modules,
@@ -62,7 +62,7 @@ def take(file: Path, folder: Path) -> Snapshot:
 
     Args:
         file: the file.
-        folder: a folder that does not exist yet.
+        folder: a folder, which need not exist; files that it has already are not written again.
 
     Raises:
         LoadError: the file does not exist.
@@ -92,6 +92,17 @@ def take(file: Path, folder: Path) -> Snapshot:
     return taken
 
 
+def share(files: Snapshot, folder: Path) -> None:
+    """Copy what is no Python file to another folder of copies, unless that has it already.
+
+    The path of a kernel's source is relative to the file that declares the operator.
+    """
+    for name in files.digests:
+        path = Path(name).relative_to(files.original)
+        if path.suffix != ".py":
+            _write(folder / path, (files.root / path).read_bytes())
+
+
 def _read(path: Path, most: int) -> bytes:
     """Read a regular file of at most `most` bytes."""
     try:
@@ -112,9 +123,10 @@ def _read(path: Path, most: int) -> bytes:
 
 
 def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-    path.chmod(0o444)
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        path.chmod(0o444)
 
 
 def _beside(path: Path, data: bytes, root: Path) -> Iterator[Path]:

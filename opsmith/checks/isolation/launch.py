@@ -34,8 +34,8 @@ class Process(Protocol):
     def outside(self, process: int) -> int | None:
         """Return the id by which this process knows a child of that process, or `None`."""
 
-    def excess(self) -> str:
-        """Wait for its end; return which limit for all its processes was exceeded, if any."""
+    def failure(self) -> tuple[str, str]:
+        """Wait for its end; return what its sandbox says of it, and the failure code, if any."""
 
 
 @dataclass(frozen=True)
@@ -71,21 +71,21 @@ Launch = Callable[[Channel], Process]
 
 def python(
     module: str,
-    environment: Mapping[str, str] | None = None,
+    environment: Callable[[Path], Mapping[str, str]] | None = None,
     box: Callable[[Path], Box] | None = None,
 ) -> Launch:
     """Return a function that runs a module in a new Python, with the arguments ``FD FOLDER``.
 
     Args:
         module: name of the module, which calls `supervise`.
-        environment: the environment variables of the process; by default those of this process,
-            and what makes checks faster.
+        environment: function that returns the environment variables of the process, given the
+            folder for its files; by default those of this process, and what makes checks faster.
         box: function that returns the sandbox for the process, given the folder for its files; by
             default there is none.
     """
 
     def launch(channel: Channel) -> Process:
-        variables = _variables(channel.folder) if environment is None else dict(environment)
+        variables = (environment or _variables)(channel.folder)
         command = [sys.executable, child_main.__file__, module]
         command += [str(channel.answers), str(channel.folder)]
         if box is not None:
@@ -111,7 +111,7 @@ def python(
     return launch
 
 
-def _variables(folder: Path) -> dict[str, str]:
+def _variables(folder: Path) -> Mapping[str, str]:
     """Return the environment variables of this process, and some that make checks faster."""
     return {
         **os.environ,
@@ -133,8 +133,8 @@ class _Python(subprocess.Popen[bytes]):
     def outside(self, process: int) -> int | None:
         return _child(self.pid, process)
 
-    def excess(self) -> str:
-        return ""
+    def failure(self) -> tuple[str, str]:
+        return "", ""
 
 
 def _child(parent: int, process: int) -> int | None:
@@ -196,5 +196,5 @@ class _Fork:
     def outside(self, process: int) -> int | None:
         return _child(self.pid, process)
 
-    def excess(self) -> str:
-        return ""
+    def failure(self) -> tuple[str, str]:
+        return "", ""

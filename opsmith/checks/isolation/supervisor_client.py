@@ -336,10 +336,9 @@ class Supervised:
         assert self._process is not None
         process = self._process
         self.stop()
-        excess = process.excess()
-        if excess:
-            code = "OPS-CALL-MEMORY" if "memory" in excess else "OPS-JUDGE-LIMIT"
-            return End(f"{excess}{tail}", code, again=False)
+        how, code = process.failure()
+        if how:
+            return End(f"{how}{tail}", code, again=False)
         return End(f"the checking process is gone{tail}", "OPS-CHECK-LOST", again=False)
 
     def _how(self, code: int) -> End:

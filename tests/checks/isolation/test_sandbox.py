@@ -79,16 +79,16 @@ def test_a_command_sees_its_own_processes_and_a_read_only_system(namespaces):
 
 @pytest.mark.parametrize("namespaces", [BOXED])
 def test_files_of_others_are_hidden_and_what_is_shown_cannot_be_written(namespaces, tmp_path):
-    (tmp_path / "shown").mkdir()
-    (tmp_path / "shown" / "file").write_text("seen")
     (tmp_path / "secret").write_text("hidden")
     command = f"cd {tmp_path}; ls; cat shown/file; echo 1 > shown/file || echo no"
-    printed, _ = ran(command, namespaces, shown=(tmp_path / "shown",), hidden=(tmp_path,))
+    (tmp_path / "copy" / "shown").mkdir(parents=True)
+    (tmp_path / "copy" / "shown" / "file").write_text("seen")
+    printed, _ = ran(command, namespaces, placed={tmp_path: tmp_path / "copy"})
     lines = printed.splitlines()
     assert lines[0] == "shown"
     assert lines[1].startswith("seen")
     assert lines[-1] == "no"
-    assert (tmp_path / "shown" / "file").read_text() == "seen"
+    assert (tmp_path / "copy" / "shown" / "file").read_text() == "seen"
 
 
 @pytest.mark.parametrize("namespaces", [BOXED, False])

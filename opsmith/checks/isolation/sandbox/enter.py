@@ -221,18 +221,20 @@ def _unshare() -> None:
 def _mount(plan: dict[str, Any]) -> None:
     """Make everything read-only, and hide folders below which only some places remain."""
     _bind("none", "/", _RECURSIVE | _PRIVATE)
-    shown = {path: os.open(path, os.O_PATH) for path in plan["shown"]}
+    shown = {path: os.open(source, os.O_PATH) for path, source in plan["shown"].items()}
     devices = {name: os.open(f"/dev/{name}", os.O_PATH) for name in _DEVICES}
-    for path, size in plan["hidden"].items():
-        os.makedirs(path, exist_ok=True)
-        _bind("tmpfs", path, _NO_SETUID | _NO_DEVICES, "tmpfs", f"size={size},mode=755")
-    for path, descriptor in shown.items():
-        if os.path.isdir(f"/proc/self/fd/{descriptor}"):
-            os.makedirs(path, exist_ok=True)
-        else:
+    # The outer places come first, or else they would cover those in them.
+    for path in sorted([*plan["hidden"], *shown], key=len):
+        if path in shown and not os.path.isdir(f"/proc/self/fd/{shown[path]}"):
             os.makedirs(os.path.dirname(path), exist_ok=True)
             Path(path).touch()
-        _bind(f"/proc/self/fd/{descriptor}", path, _BIND | _RECURSIVE)
+        else:
+            os.makedirs(path, exist_ok=True)
+        if path in shown:
+            _bind(f"/proc/self/fd/{shown[path]}", path, _BIND | _RECURSIVE)
+        else:
+            options = f"size={plan['hidden'][path]},mode=755"
+            _bind("tmpfs", path, _NO_SETUID | _NO_DEVICES, "tmpfs", options)
     _bind("tmpfs", "/dev", _NO_SETUID | _NO_PROGRAMS, "tmpfs", "size=64k,mode=755")
     for name, descriptor in devices.items():
         Path("/dev", name).touch()

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +40,13 @@ class Box:
         namespaces: whether the machine's namespaces are used; else only limits and the filter of
             system calls hold.
         folder: the folder that the command starts in; it can be written.
-        shown: files and folders to show, read-only, below hidden folders too.
-        hidden: folders to hide, besides the home folder and those for temporary files.
+        placed: folders to show, read-only, by the places where they are shown.
         memory: the most bytes that all processes may take together.
     """
 
     namespaces: bool
     folder: Path
-    shown: tuple[Path, ...] = ()
-    hidden: tuple[Path, ...] = ()
+    placed: Mapping[Path, Path] = field(default_factory=dict)
     memory: int = 0
 
     def plan(self, environment: Mapping[str, str]) -> dict[str, Any]:
@@ -59,16 +57,19 @@ class Box:
         if str(home) not in _SYSTEM and home.is_dir():
             writable.setdefault(home, _HOME_BYTES)
         hidden = {str(path): size for path, size in writable.items()}
-        for path in (*map(Path, _SHARED_FOLDERS), *self.hidden):
+        for path in map(Path, _SHARED_FOLDERS):
             real = path.resolve()
             if real.is_dir() and str(real) not in _SYSTEM:
                 # Folders take no blocks of it; what is mounted in it needs them.
                 hidden.setdefault(str(real), 64 << 10)
-        shown = [str(path) for path in _needed(environment, hidden)] + [*map(str, self.shown)]
+        placed = {str(place): str(folder) for place, folder in self.placed.items()}
+        covered = [*hidden, *placed]
+        needed = _outermost(map(str, _needed(environment, covered)))
+        shown = {path: path for path in needed if _is_below(path, covered)} | placed
         return {
-            "hidden": dict(sorted(hidden.items(), key=lambda one: len(one[0]))),
+            "hidden": {path: size for path, size in hidden.items() if path not in shown},
             "writable": [*map(str, writable)],
-            "shown": [one for one in _outermost(shown) if _is_below(one, hidden)],
+            "shown": shown,
             "made": [str(self.folder)],
             "folder": str(self.folder),
             "shared_bytes": _SHARED_BYTES,
@@ -84,8 +85,15 @@ def most_memory() -> int:
     return _DEFAULT_MEMORY if left is None else int(_SHARE * left)
 
 
-def _needed(environment: Mapping[str, str], hidden: Mapping[str, Any]) -> list[Path]:
+def can_be_covered(folder: Path) -> bool:
+    """Return whether other contents can be shown at the place of a folder."""
+    own = (Path(tempfile.gettempdir()).resolve(), Path.home().resolve())
+    return folder not in own and str(folder) not in (*_SYSTEM, *_SHARED_FOLDERS)
+
+
+def _needed(environment: Mapping[str, str], hidden: Iterable[str]) -> list[Path]:
     """Return what Python, its packages and compilers consist of."""
+    hidden = list(hidden)
     names = [sys.prefix, sys.base_prefix, sys.exec_prefix, *sys.path]
     names.append(str(Path(__file__).parents[3]))
     for variable in ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH"):
@@ -193,16 +201,21 @@ class Boxed(subprocess.Popen[bytes]):
             self._told += more
         return json.loads(self._told.splitlines()[0]) if self._told else {}
 
-    def excess(self) -> str:
-        """Wait for the end; return which limit for all processes was exceeded, if any."""
-        exceeded = self.ended().get("exceeded")
-        if exceeded == "memory":
+    def failure(self) -> tuple[str, str]:
+        """Wait for the end; return which limit was exceeded, or what failed, and its code."""
+        ended = self.ended()
+        if "unavailable" in ended:
+            return f"no sandbox could be made: {ended['unavailable']}", "OPS-CHECK-LOST"
+        if ended.get("exceeded") == "memory":
             size = self.most / 2**30
-            return (
+            text = (
                 f"took more than {size:.1f} GiB of memory, together with what it started, and was "
                 "ended before the machine ran out"
             )
-        return f"had more than {MOST_PROCESSES} processes and threads" if exceeded else ""
+            return text, "OPS-CALL-MEMORY"
+        if "exceeded" in ended:
+            return f"had more than {MOST_PROCESSES} processes and threads", "OPS-JUDGE-LIMIT"
+        return "", ""
 
     def outside(self, process: int) -> int | None:
         """Return the id by which this process knows a process of the sandbox, or `None`."""
