@@ -121,8 +121,9 @@ def _session_class() -> Any:
             except Exception as error:
                 if OUT_OF_BOUNDS.search(str(error)):
                     raise IndexError(str(error)) from error
+                sizes: Any = {}
                 for expected in self.get_inputs():
-                    problem = _problem(expected, feed)
+                    problem = _problem(expected, feed) or _size_problem(expected, feed, sizes)
                     if problem is not None:
                         raise ValueError(f"input {expected.name!r} {problem}") from error
                 raise
@@ -143,6 +144,21 @@ def _problem(expected: Any, feed: Any) -> Any:
         return f"has dtype {value.dtype}, expected {wanted}"
     if len(value.shape) != len(expected.shape):
         return f"has {len(value.shape)} dimensions, expected {len(expected.shape)}"
+    return None
+
+
+def _size_problem(expected: Any, feed: Any, sizes: Any) -> Any:
+    """Return why an input's sizes fit neither the model nor the inputs before it, else `None`.
+
+    `sizes` has the sizes of the named dimensions so far, and where each was found.
+    """
+    for dim, wanted in enumerate(expected.shape):
+        size, source = feed[expected.name].shape[dim], "the model"
+        if isinstance(wanted, str):
+            place = f"dimension {dim} of input {expected.name!r}"
+            wanted, source = sizes.setdefault(wanted, (size, place))
+        if wanted is not None and size != wanted:
+            return f"has size {size} in dimension {dim}, expected {wanted}, as {source} has"
     return None
 
 

@@ -131,6 +131,10 @@ def test_torch_export_is_told_that_it_cannot_carry_a_loaded_model(folder: Path) 
         ({"x": X > 0, "index": np.array([0])}, "input 'x' has dtype bool, expected float32"),
         ({"x": X, "index": np.array(0)}, "input 'index' has 0 dimensions, expected 1"),
         ({"x": None, "index": np.array([0])}, "input 'x' is NoneType, expected an array"),
+        (
+            {"x": X.T, "index": np.array([0])},
+            "input 'x' has size 5 in dimension 1, expected 3, as the model has",
+        ),
     ],
 )
 def test_run_py_names_the_input_that_onnxruntime_does_not_take(
@@ -139,6 +143,26 @@ def test_run_py_names_the_input_that_onnxruntime_does_not_take(
     with pytest.raises(ValueError, match="input") as caught:
         standalone.load(folder).run(None, feed)
     assert str(caught.value) == said
+
+
+def test_run_py_names_the_inputs_whose_sizes_do_not_fit_each_other(tmp_path: Path) -> None:
+    from onnx import TensorProto, helper, save
+
+    x, bias, y = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
+        for name, dims in (("x", ["N", "C"]), ("bias", ["C"]), ("y", ["N", "C"]))
+    )
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "bias"], ["y"])], "biased", [x, bias], [y]
+    )
+    opset = [helper.make_opsetid("", 20)]
+    save(helper.make_model(graph, opset_imports=opset, ir_version=9), tmp_path / "model.onnx")
+    session = standalone._session_class()(tmp_path / "model.onnx")
+    with pytest.raises(ValueError, match="'bias'") as caught:
+        session.run(None, {"x": X, "bias": np.ones(4, np.float32)})
+    assert str(caught.value) == (
+        "input 'bias' has size 4 in dimension 0, expected 3, as dimension 1 of input 'x' has"
+    )
 
 
 def test_run_py_names_an_input_that_is_stored_as_objects(tmp_path: Path) -> None:
