@@ -14,6 +14,17 @@ call. The program provides:
 """
 
 from opsmith.checks.harness.build import SANITIZERS, Build, build
-from opsmith.checks.harness.call import Call, Fault, Phase, Report, code_of, run
+from opsmith.checks.harness.call import Call, Elements, Fault, Phase, Report, code_of, run
 
-__all__ = ["SANITIZERS", "Build", "Call", "Fault", "Phase", "Report", "build", "code_of", "run"]
+__all__ = [
+    "SANITIZERS",
+    "Build",
+    "Call",
+    "Elements",
+    "Fault",
+    "Phase",
+    "Report",
+    "build",
+    "code_of",
+    "run",
+]

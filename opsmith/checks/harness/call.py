@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -40,6 +40,25 @@ _CODES = {
 }
 _NAMES = {code: name for name, code in _CODES.items()}
 _SCALARS = {"int": ("i", "q"), "float": ("f", "d"), "bool": ("b", "B")}
+
+
+@dataclass(frozen=True)
+class Elements:
+    """A tensor whose elements PyTorch has no dtype for, as an argument or a result.
+
+    Attributes:
+        code: DLPack's code of the dtype, or one of opsmith's own.
+        bits: the size of an element.
+        shape: the sizes.
+        strides: the strides in elements.
+        memory: the elements from the first to the last, gaps included.
+    """
+
+    code: int
+    bits: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    memory: bytes
 
 
 @dataclass(frozen=True)
@@ -168,15 +187,18 @@ def run(
     cases: Sequence[Mapping[str, Any]],
     phases: Sequence[Phase],
     seconds: float = 60.0,
+    environment: Mapping[str, str] | None = None,
 ) -> Report:
     """Call a kernel on every case in every phase.
 
     Args:
         build: the kernel.
         signature: the operator's signature.
-        cases: arguments by name; tensors on the CPU in any layout that the kernel accepts.
+        cases: arguments by name; tensors on the CPU in any layout that the kernel accepts, or
+            `Elements`.
         phases: the ways of calling.
         seconds: time limit in seconds for all calls together.
+        environment: further environment variables of the process.
 
     Returns:
         The outcomes of the calls.
@@ -196,7 +218,7 @@ def run(
                 text=True,
                 errors="replace",
                 timeout=seconds,
-                env={**_environment(build), **variables},
+                env={**_environment(build), **variables, **(environment or {})},
                 check=False,
             )
         except subprocess.TimeoutExpired:
@@ -276,6 +298,8 @@ def _plain(kind: str, value: Any) -> bytes:
 
 def _tensor(name: str, tensor: Any, mutated: bool) -> bytes:
     """Encode a tensor with its memory from the first to the last element, gaps included."""
+    if isinstance(tensor, Elements):
+        return _encoded(name, mutated, (tensor.code, tensor.bits), tensor, tensor.memory)
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name} is {type(tensor).__name__}, expected a tensor")
     tensor = tensor.detach().resolve_conj().resolve_neg()
@@ -285,21 +309,26 @@ def _tensor(name: str, tensor: Any, mutated: bool) -> bytes:
     if tensor.numel():
         flat = torch.as_strided(tensor, (reach + 1,), (1,))
         memory = flat.contiguous().view(torch.uint8).numpy().tobytes()
-    label = name.encode()
-    return (
-        b"".join(
-            [
-                struct.pack("<BBI", 1, mutated, len(label)),
-                label,
-                struct.pack("<BBI", *_CODES[dtype_name(tensor.dtype)], tensor.dim()),
-                struct.pack(f"<{tensor.dim()}q", *tensor.shape),
-                struct.pack(f"<{tensor.dim()}q", *tensor.stride()),
-                struct.pack("<QQ", 0, len(memory)),
-                memory,
-            ]
-        )
-        if size
-        else b""
+    if not size:
+        return b""
+    return _encoded(name, mutated, _CODES[dtype_name(tensor.dtype)], tensor, memory)
+
+
+def _encoded(
+    name: str, mutated: bool, dtype: tuple[int, int], tensor: Tensor | Elements, memory: bytes
+) -> bytes:
+    label, rank = name.encode(), len(tensor.shape)
+    strides = tensor.strides if isinstance(tensor, Elements) else tensor.stride()
+    return b"".join(
+        [
+            struct.pack("<BBI", 1, mutated, len(label)),
+            label,
+            struct.pack("<BBI", *dtype, rank),
+            struct.pack(f"<{rank}q", *tensor.shape),
+            struct.pack(f"<{rank}q", *strides),
+            struct.pack("<QQ", 0, len(memory)),
+            memory,
+        ]
     )
 
 
@@ -391,7 +420,7 @@ def _call(
         shape = struct.unpack_from(f"<{rank}q", reader.data, reader.at)
         reader.at += 8 * rank
         memory = reader.take(reader.get("Q"))
-        results.append(_from_bytes(memory, _NAMES[code, bits]).reshape(shape))
+        results.append(_result(memory, (code, bits), shape))
     blocks = [reader.take(reader.get("Q")) for _ in range(reader.get("I"))]
     before = every_tensor_in({p.name: arguments[p.name] for p in signature.mutated})
     written = {
@@ -403,13 +432,24 @@ def _call(
     return Call(message if failed else "", results, written, split, seen, remarks)
 
 
+def _result(memory: bytes, dtype: tuple[int, int], shape: tuple[int, ...]) -> Any:
+    if dtype not in _NAMES:
+        strides = [1] * len(shape)
+        for dim in range(len(shape) - 1, 0, -1):
+            strides[dim - 1] = strides[dim] * max(shape[dim], 1)
+        return Elements(*dtype, shape, tuple(strides), memory)
+    return _from_bytes(memory, _NAMES[dtype]).reshape(shape)
+
+
 def _from_bytes(memory: bytes, dtype: str) -> Tensor:
     if not memory:
         return torch.empty(0, dtype=DTYPES[dtype])
     return torch.frombuffer(bytearray(memory), dtype=torch.uint8).view(DTYPES[dtype])
 
 
-def _rewritten(tensor: Tensor, memory: bytes) -> Tensor:
+def _rewritten(tensor: Any, memory: bytes) -> Any:
+    if isinstance(tensor, Elements):
+        return replace(tensor, memory=memory)
     if not memory:
         return tensor.clone()
     flat = _from_bytes(memory, dtype_name(tensor.dtype))

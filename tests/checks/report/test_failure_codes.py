@@ -158,7 +158,7 @@ def test_the_examples_in_cpp_compile_but_for_the_one_that_must_not(tmp_path, mon
         (operator,) = import_operators(str(file)).operators
         for header, text in kernel_files(operator.signature).items():
             (tmp_path / header).write_text(text)
-    assert len(sources) == 5
+    assert len(sources) == 7
 
     def compile_all(names: list[str]) -> subprocess.CompletedProcess[str]:
         together = tmp_path / "together.cc"

@@ -16,7 +16,17 @@ from pathlib import Path
 
 from opsmith.errors import OpsmithError
 
-_PAGES = ("values", "sizes", "calls", "memory", "cuda", "gradients", "sharding", "runtimes")
+_PAGES = (
+    "values",
+    "exact",
+    "sizes",
+    "calls",
+    "memory",
+    "cuda",
+    "gradients",
+    "sharding",
+    "runtimes",
+)
 _ENTRY = re.compile(
     r"(?P<title>\S.*?)\n\n"
     r"\*\*Cause\.\*\* (?P<cause>.+?)\n\n"

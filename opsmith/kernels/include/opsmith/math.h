@@ -14,6 +14,10 @@
 #include <cstdint>
 #include <type_traits>
 
+#ifdef OPSMITH_EXACT
+#include <opsmith/exact/element.h>
+#endif
+
 #ifdef __CUDACC__
 #define OPSMITH_HOST_DEVICE __host__ __device__
 #else
@@ -22,8 +26,13 @@
 
 namespace opsmith {
 
+#ifdef OPSMITH_EXACT
+using half = exact::Half;
+using bfloat16 = exact::Bfloat16;
+#else
 using half = c10::Half;
 using bfloat16 = c10::BFloat16;
+#endif
 template <typename T>
 using complex = c10::complex<T>;
 using complex64 = c10::complex<float>;
@@ -84,6 +93,10 @@ template <typename T>
 OPSMITH_HOST_DEVICE auto computed(T value) {
   if constexpr (is_complex<T>) {
     return std::complex<typename T::value_type>(value.real(), value.imag());
+#ifdef OPSMITH_EXACT
+  } else if constexpr (exact::is_number<T>) {
+    return value;
+#endif
   } else if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>) {
     return static_cast<float>(value);
   } else {

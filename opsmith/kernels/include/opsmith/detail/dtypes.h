@@ -21,6 +21,22 @@ constexpr uint32_t dtype_key(DLDataType type) {
   return static_cast<uint32_t>(type.code) << 8 | type.bits;
 }
 
+// The real floating types. In an exact build their elements are numbers that are never rounded, with
+// codes of opsmith's own.
+#ifdef OPSMITH_EXACT
+#define OPSMITH_REALS(X)               \
+  X(6, half, 66, 192, float16)         \
+  X(7, bfloat16, 67, 192, bfloat16)    \
+  X(8, exact::Float, 68, 192, float32) \
+  X(9, exact::Double, 69, 192, float64)
+#else
+#define OPSMITH_REALS(X)          \
+  X(6, half, 2, 16, float16)      \
+  X(7, bfloat16, 4, 16, bfloat16) \
+  X(8, float, 2, 32, float32)     \
+  X(9, double, 2, 64, float64)
+#endif
+
 // The columns: position in sets of dtypes, type, DLPack's code and bits, name.
 #define OPSMITH_DTYPES(X)                    \
   X(0, bool, 6, 8, bool)                     \
@@ -29,10 +45,7 @@ constexpr uint32_t dtype_key(DLDataType type) {
   X(3, int16_t, 0, 16, int16)                \
   X(4, int32_t, 0, 32, int32)                \
   X(5, int64_t, 0, 64, int64)                \
-  X(6, half, 2, 16, float16)                 \
-  X(7, bfloat16, 4, 16, bfloat16)            \
-  X(8, float, 2, 32, float32)                \
-  X(9, double, 2, 64, float64)               \
+  OPSMITH_REALS(X)                           \
   X(10, complex64, 5, 64, complex64)         \
   X(11, complex128, 5, 128, complex128)      \
   X(12, float8_e4m3fn, 10, 8, float8_e4m3fn) \
@@ -53,6 +66,13 @@ struct dtype_traits;
   };
 OPSMITH_DTYPES(OPSMITH_TRAITS)
 #undef OPSMITH_TRAITS
+#ifdef OPSMITH_EXACT
+// For headers that name a fixed dtype by the type of C++.
+template <>
+struct dtype_traits<float> : dtype_traits<exact::Float> {};
+template <>
+struct dtype_traits<double> : dtype_traits<exact::Double> {};
+#endif
 
 constexpr const char* dtype_name(DLDataType type) {
   switch (dtype_key(type)) {
@@ -86,6 +106,7 @@ constexpr uint32_t dtype_bit(DLDataType type) {
   }
 }
 #undef OPSMITH_DTYPES
+#undef OPSMITH_REALS
 
 // The complex dtype of the same precision as a real one, and the other way round.
 constexpr DLDataType complex_dtype(DLDataType real) {

@@ -175,6 +175,10 @@ OPSMITH_COLD void report_value(const Binder<N, V, D>& bound, const char* name,
 template <typename T, int N, int V, int D>
 void check_values(const Context& context, const Binder<N, V, D>& bound, const char* name,
                   const DLTensor& tensor, const Range& range) {
+#ifdef OPSMITH_EXACT
+  // The caller drew these values for the declaration, and their bits are no numbers of type T.
+  if constexpr (dtype_traits<T>::value.bits == 192) return;
+#endif
   const int64_t count = numel(tensor);
   const T* data = static_cast<const T*>(tensor.data);
   const bool contiguous = is_contiguous(tensor);

@@ -1,0 +1,274 @@
+"""Check that a kernel is the reference's formula, with numbers that are never rounded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.checks import harness
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.failure import Failure, Inapplicable
+from opsmith.checks.cases.reference_call import run_reference
+from opsmith.checks.cases.sampling import Wanted
+from opsmith.checks.cases.subject import Subject
+from opsmith.checks.catalogue.memory_safety import compiled
+from opsmith.checks.harness import Elements, Fault, Phase
+from opsmith.checks.numerics.exact import arrays
+from opsmith.checks.numerics.exact.arrays import Array
+from opsmith.checks.numerics.exact.reference import ExactReference, LeavesFieldError
+from opsmith.checks.numerics.exact.verdict import Verdict, first_wrong
+from opsmith.checks.protocol import define_check
+from opsmith.checks.trial import Trial
+from opsmith.errors import BuildError
+from opsmith.kernels import KernelSource
+from opsmith.kernels.languages.exact import BITS, CODES, exact
+from opsmith.operators import Operator
+from opsmith.operators.core.arguments import dtype_name, map_tensors, output_names
+
+#: Draws of residues for each case, each in another field.
+_DRAWS = 3
+#: Further draws, with other values, before an element is called wrong.
+_MORE = 5
+#: Largest number of elements of a case's arguments.
+_MOST = 1 << 12
+#: Relative change of values that a draw behind the first ones makes, against near ties.
+_NUDGE = 1e-2
+_POINTERS = re.compile(
+    r"\(\s*(?:const\s+)?(?:u?int\d+_t|unsigned|int|long|short|char|void|unsigned\s+\w+)\s*\*+\s*\)"
+    r"\s*&|\bunion\b|\b__?asm|\bbit_cast\b|\b_mm\d*_|\bsvld|\bvld1"
+)
+
+
+def _cpp(operator: Operator) -> list[Subject]:
+    """Return the kernels in C++ that the host can call."""
+    return [one for one in compiled(operator) if one.implementation.entry is not None]
+
+
+@dataclass
+class Comparison:
+    """A kernel and its reference, with numbers that are never rounded."""
+
+    trial: Trial
+    source: KernelSource
+    build: harness.Build
+    dtype: str | None
+    cases: int = 0
+    elements: int = 0
+    undecided: int = 0
+
+    def check(self, case: Case) -> None:
+        """Compare the kernel with the reference for one case.
+
+        Raises:
+            Failure: an element is another formula than the reference's.
+            Inapplicable: the kernel or the reference leaves the field.
+        """
+        self.trial.accept(case)
+        arguments = _taken(self.source, case.make())
+        verdicts: list[Verdict] = []
+        for draw in range(_DRAWS + _MORE):
+            if draw >= _DRAWS and not any(verdict.suspect for verdict in verdicts):
+                break
+            given = arguments if draw < _DRAWS else _nudged(arguments, draw)
+            right = self._reference(given, draw)
+            found = self._kernel(given, draw)
+            if not _compare(verdicts, found, right):
+                return  # results of other sizes are the business of `reference`
+        related = not case.sampled
+        wrong = first_wrong(verdicts, by_value=related)
+        if wrong is not None:
+            message, refuted = wrong
+            raise Failure(
+                f"{message}. Unequal in {_DRAWS + _MORE} draws of residues",
+                code="OPS-EXACT-FORMULA" if refuted else "OPS-EXACT-VALUE",
+            )
+        self.cases += 1
+        self.elements += sum(verdict.agreed.numel() for verdict in verdicts)
+        self.undecided += sum(verdict.undecided for verdict in verdicts)
+
+    def _reference(self, arguments: Mapping[str, Any], draw: int) -> list[tuple[str, Any]]:
+        arrays.select(draw % arrays.FIELDS)
+        mode = ExactReference()
+
+        def drawn(tensor: Tensor) -> Tensor:
+            if not tensor.is_floating_point():
+                return tensor.contiguous()
+            return mode.tensor(arrays.drawn(tensor, draw))
+
+        given = {name: map_tensors(value, drawn) for name, value in arguments.items()}
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            with torch.no_grad(), mode:
+                returned, results = run_reference(self.trial.operator, given)
+            found = [mode.array(one) if one.is_floating_point() else one for one in results]
+        except LeavesFieldError as error:
+            raise Inapplicable(f"the reference leaves the field: {error}") from None
+        finally:
+            torch.set_default_dtype(before)
+        return list(zip(output_names(self.trial.signature, returned), found, strict=True))
+
+    def _kernel(self, arguments: Mapping[str, Any], draw: int) -> list[Any]:
+        arrays.select(draw % arrays.FIELDS)
+        given = {
+            name: map_tensors(value, lambda tensor: _elements(tensor, draw))
+            for name, value in arguments.items()
+        }
+        environment = {"OPSMITH_EXACT": str(draw % arrays.FIELDS)}
+        try:
+            report = harness.run(
+                self.build, self.trial.signature, [given], [Phase()], environment=environment
+            )
+        except Fault as fault:
+            raise Inapplicable(
+                f"the kernel ends its process with elements of {BITS // 8} bytes: {fault}"
+            ) from None
+        ((call,),) = report.calls
+        if call.refused:
+            raise Inapplicable(f"the kernel refuses a case that the reference takes: {call.refused}")
+        return call.tensors()
+
+
+def _compare(verdicts: list[Verdict], found: list[Any], right: list[tuple[str, Any]]) -> bool:
+    """Add a draw to the verdicts; return False where the results cannot be compared."""
+    if len(found) != len(right):
+        return False
+    pairs = [
+        (name, arrays.from_bytes(one.memory, one.shape), other)
+        for one, (name, other) in zip(found, right, strict=True)
+        if isinstance(one, Elements) and isinstance(other, Array)
+    ]
+    if any(one.shape != other.shape for _, one, other in pairs):
+        return False
+    if not verdicts:
+        verdicts.extend(Verdict(name) for name, _, _ in pairs)
+    for verdict, (_, one, other) in zip(verdicts, pairs, strict=True):
+        verdict.take(one, other)
+    return True
+
+
+def _taken(source: KernelSource, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    strided = source.strided
+    return {
+        name: value
+        if strided is True or (strided is not False and name in strided)
+        else map_tensors(value, Tensor.contiguous)
+        for name, value in arguments.items()
+    }
+
+
+def _nudged(arguments: Mapping[str, Any], draw: int) -> dict[str, Any]:
+    """Return arguments with other values near the given ones, in the same layouts."""
+    generator = torch.Generator().manual_seed(draw)
+
+    def nudged(tensor: Tensor) -> Tensor:
+        if not tensor.is_floating_point():
+            return tensor
+        reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+        if not tensor.numel():
+            return tensor
+        flat = torch.as_strided(tensor, (reach + 1,), (1,)).double()
+        short = flat * 16 == (flat * 16).round()
+        noise = torch.rand(flat.shape, generator=generator, dtype=torch.float64)
+        flat = torch.where(short, flat, flat * (1 + _NUDGE * (noise - 0.5))).to(tensor.dtype)
+        return torch.as_strided(flat, tensor.shape, tensor.stride())
+
+    return {name: map_tensors(value, nudged) for name, value in arguments.items()}
+
+
+def _elements(tensor: Tensor, draw: int) -> Any:
+    """Return a real tensor as a kernel with exact numbers takes it."""
+    if not tensor.is_floating_point():
+        return tensor
+    reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    memory = b""
+    if tensor.numel():
+        flat = torch.as_strided(tensor, (reach + 1,), (1,))
+        memory = arrays.to_bytes(arrays.drawn(flat, draw))
+    return Elements(
+        CODES[dtype_name(tensor.dtype)], BITS, tuple(tensor.shape), tensor.stride(), memory
+    )
+
+
+def _fits(case: Case) -> bool:
+    """Return whether a case is small, and all its real numbers are finite numbers."""
+    reals = [tensor for _, tensor in case.tensors() if tensor.is_floating_point()]
+    return case.numel <= _MOST and all(
+        dtype_name(tensor.dtype) in CODES and bool(tensor.isfinite().all()) for tensor in reals
+    )
+
+
+def _obstacle(path: Path) -> str:
+    """Return what in a source needs the bits of numbers, with its line; empty if nothing does."""
+    for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+        found = _POINTERS.search(line.partition("//")[0])
+        if found is not None:
+            return f"{found[0].strip()!r} at {path}:{number} may read the bits of a number"
+    return ""
+
+
+def _first_error(error: BuildError) -> str:
+    lines = [line.strip() for line in str(error).splitlines()]
+    return next((line for line in lines if "error:" in line), lines[0])
+
+
+def prepare(trial: Trial) -> Comparison:
+    """Build a trial's kernel with numbers that are never rounded.
+
+    Raises:
+        Inapplicable: the kernel is in another language, or needs the bits of numbers.
+    """
+    source = trial.subject.implementation.entry
+    assert source is not None
+    trial.need(source.language.name == "C++", "the kernel is not in C++")
+    dtypes = [one for one in trial.subject.dtypes if one is None or one in CODES]
+    trial.need(dtypes, "the kernel takes no real dtype")
+    obstacle = _obstacle(source.path)
+    trial.need(not obstacle, obstacle)
+    dtype = "float64" if "float64" in dtypes else dtypes[0]
+    try:
+        build = harness.build(exact(source))
+    except BuildError as error:
+        raise Inapplicable(
+            "the kernel does not compile with numbers that are never rounded (vector types and "
+            f"intrinsics, bits of numbers): {_first_error(error)}"
+        ) from None
+    return Comparison(trial, source, build, dtype)
+
+
+@define_check(
+    "exact",
+    "the kernel is the reference's formula, compared in finite fields without a tolerance",
+    subjects=_cpp,
+    order=11,
+    time_limit=3.0,
+    runtime="kernel alone",
+)
+def exact_formula(trial: Trial) -> None:
+    """Compare residues for small cases, contiguous and strided."""
+    ready = prepare(trial)
+    trial.each(
+        ready.check,
+        dtypes=(ready.dtype,),
+        wanted=Wanted(max_elements=_MOST // 4),
+        examples=trial.some(4),
+        most=4,
+        keep=_fits,
+    )
+    trial.need(ready.cases, "no case has results of real numbers that can be compared")
+    note = (
+        f"{ready.elements - ready.undecided} elements of {ready.cases} cases equal as formulas; an "
+        "unequal formula of degree up to 8192 escapes with a probability below 2^-50"
+    )
+    if ready.undecided:
+        note += (
+            f"; {ready.undecided} elements undecided (roots, functions without laws, rounded "
+            "constants), their values equal up to rounding in double precision"
+        )
+    trial.notes.append(note)

@@ -1,0 +1,251 @@
+"""Arrays of numbers that are never rounded, and their arithmetic."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.kernels import INCLUDE, Recipe
+
+_SOURCE = Path(__file__).parent / "native" / "operations.cpp"
+#: The number of fields that ``opsmith/exact/field.h`` has primes for.
+FIELDS = 4
+
+#: Reasons why unequal residues prove nothing, of those in ``opsmith/exact/field.h``: a square root,
+#: a literal of single precision.
+ROOT, CONSTANT_F = 1, 16
+
+
+@dataclass(frozen=True)
+class Array:
+    """Numbers of any shape.
+
+    Attributes:
+        values: the values, float64; they decide comparisons.
+        residues: int64 of two halves: the residue mod p, and mod q.
+        doubts: int64 of two halves: reasons why unequal residues prove nothing.
+    """
+
+    values: Tensor
+    residues: Tensor
+    doubts: Tensor
+
+    @property
+    def shape(self) -> torch.Size:
+        """The sizes."""
+        return self.values.shape
+
+    def map(self, move: Any) -> Array:
+        """Return the array with each of its three tensors moved in the same way."""
+        return Array(move(self.values), move(self.residues), move(self.doubts))
+
+    def map_with(self, other: Array, combine: Any) -> Array:
+        """Return the array with each of its three tensors combined with that of another."""
+        return Array(
+            combine(self.values, other.values),
+            combine(self.residues, other.residues),
+            combine(self.doubts, other.doubts),
+        )
+
+    def rows(self, dims: Sequence[int]) -> Array:
+        """Return a matrix with a row for each element of the other dims."""
+        rank = self.values.dim()
+        last = [dim % rank for dim in dims] if rank else []
+        order = [dim for dim in range(rank) if dim not in last] + last
+        count = 1
+        for dim in last:
+            count *= self.shape[dim]
+        total = self.values.numel() // count if count else 0
+        if not count:
+            total = 1
+            for dim in range(rank):
+                total *= 1 if dim in last else self.shape[dim]
+        return self.map(lambda one: one.permute(order).reshape(total, count))
+
+
+class _Pointers(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in ("values", "residues", "doubts")]
+
+
+def _pointers(array: Array) -> _Pointers:
+    return _Pointers(array.values.data_ptr(), array.residues.data_ptr(), array.doubts.data_ptr())
+
+
+def contiguous(array: Array) -> Array:
+    """Return the array in memory without gaps."""
+    return array.map(Tensor.contiguous)
+
+
+def empty(shape: Sequence[int]) -> Array:
+    """Return an array whose numbers are not set."""
+    return Array(
+        torch.empty(shape, dtype=torch.float64),
+        torch.empty(shape, dtype=torch.int64),
+        torch.empty(shape, dtype=torch.int64),
+    )
+
+
+@functools.cache
+def library() -> Any:
+    """Return the compiled arithmetic, built at the first call."""
+    recipe = Recipe(
+        "opsmith_exact",
+        sources=[_SOURCE],
+        include_dirs=[INCLUDE],
+        flags=("-O2",),
+        torch="none",
+        what="the arithmetic of the row exact",
+    )
+    return ctypes.CDLL(str(recipe.build()))
+
+
+def select(field: int) -> None:
+    """Choose the field of all later operations, a number below `FIELDS`."""
+    library().opsmith_exact_select(field)
+
+
+def constants(values: Tensor) -> Array:
+    """Return the numbers that constants of a program stand for."""
+    values = values.detach().to(torch.float64).contiguous()
+    out = empty(values.shape)
+    library().opsmith_exact_constants(
+        ctypes.c_int64(values.numel()), ctypes.c_void_p(values.data_ptr()), _pointers(out)
+    )
+    return out
+
+
+def drawn(values: Tensor, seed: int) -> Array:
+    """Return numbers with the given values and random residues; equal ones for equal values."""
+    values = values.detach().to(torch.float64).contiguous()
+    out = empty(values.shape)
+    library().opsmith_exact_draw(
+        ctypes.c_int64(values.numel()),
+        ctypes.c_void_p(values.data_ptr()),
+        ctypes.c_uint64(seed),
+        _pointers(out),
+    )
+    return out
+
+
+def one(name: str, array: Array) -> Array:
+    """Apply a function to each number."""
+    array, out = contiguous(array), empty(array.shape)
+    _done(
+        name,
+        library().opsmith_exact_one(
+            name.encode(), ctypes.c_int64(out.values.numel()), _pointers(array), _pointers(out)
+        ),
+    )
+    return out
+
+
+def broadcast(*arrays: Array) -> list[Array]:
+    """Return arrays of one shape."""
+    shape = torch.broadcast_shapes(*(array.shape for array in arrays))
+    return [array.map(lambda tensor: tensor.expand(shape)) for array in arrays]
+
+
+def two(name: str, first: Array, second: Array) -> Array:
+    """Apply a function to each pair of numbers."""
+    first, second = map(contiguous, broadcast(first, second))
+    out = empty(first.shape)
+    _done(
+        name,
+        library().opsmith_exact_two(
+            name.encode(),
+            ctypes.c_int64(out.values.numel()),
+            _pointers(first),
+            _pointers(second),
+            _pointers(out),
+        ),
+    )
+    return out
+
+
+def order(first: Array, second: Array) -> Tensor:
+    """Return -1, 0 or 1 for each pair of numbers, 2 where one is NaN."""
+    first, second = map(contiguous, broadcast(first, second))
+    out = torch.empty(first.shape, dtype=torch.int8)
+    library().opsmith_exact_order(
+        ctypes.c_int64(out.numel()),
+        _pointers(first),
+        _pointers(second),
+        ctypes.c_void_p(out.data_ptr()),
+    )
+    return out
+
+
+def fold(name: str, start: float, rows: Array, *, cumulative: bool = False) -> Array:
+    """Fold each row of a matrix, or replace each number by the fold of the numbers up to it."""
+    rows = contiguous(rows)
+    total, count = rows.shape
+    out = empty(rows.shape if cumulative else (total,))
+    _done(
+        name,
+        library().opsmith_exact_fold(
+            name.encode(),
+            ctypes.c_double(start),
+            ctypes.c_int64(total),
+            ctypes.c_int64(count),
+            _pointers(rows),
+            _pointers(out),
+            int(cumulative),
+        ),
+    )
+    return out
+
+
+def extreme(rows: Array, *, largest: bool) -> Tensor:
+    """Return the position of the first largest, or smallest, number of each row."""
+    rows = contiguous(rows)
+    out = torch.empty(rows.shape[0], dtype=torch.int64)
+    library().opsmith_exact_extreme(
+        ctypes.c_int64(rows.shape[0]),
+        ctypes.c_int64(rows.shape[1]),
+        _pointers(rows),
+        int(largest),
+        ctypes.c_void_p(out.data_ptr()),
+    )
+    return out
+
+
+def product(first: Array, second: Array) -> Array:
+    """Return the matrix products of two batches of the same length."""
+    first, second = contiguous(first), contiguous(second)
+    batch, rows, inner = first.shape
+    columns = second.shape[2]
+    out = empty((batch, rows, columns))
+    sizes = (ctypes.c_int64(size) for size in (batch, rows, inner, columns))
+    library().opsmith_exact_product(*sizes, _pointers(first), _pointers(second), _pointers(out))
+    return out
+
+
+def _done(name: str, failed: int) -> None:
+    if failed:
+        raise AssertionError(f"the library has no function {name!r}")
+
+
+def to_bytes(array: Array) -> bytes:
+    """Return the numbers as kernels see them: 24 bytes each, in the order of the array."""
+    array = contiguous(array)
+    planes = [array.values.view(torch.int64), array.residues, array.doubts]
+    return torch.stack([plane.flatten() for plane in planes], 1).contiguous().numpy().tobytes()
+
+
+def from_bytes(memory: bytes, shape: Sequence[int]) -> Array:
+    """Return the numbers of a kernel's result; see `to_bytes`. Constants get their residues."""
+    count = len(memory) // struct.calcsize("=dQQ")
+    if not count:
+        return empty(shape)
+    planes = torch.frombuffer(bytearray(memory), dtype=torch.int64).view(count, 3)
+    values, residues, doubts = (planes[:, place].clone() for place in range(3))
+    array = Array(values.view(torch.float64), residues, doubts)
+    return one("neg", one("neg", array)).map(lambda plane: plane.reshape(shape))

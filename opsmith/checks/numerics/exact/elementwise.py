@@ -1,0 +1,309 @@
+"""PyTorch's elementwise operators on numbers that are never rounded, and the registry of all.
+
+A handler receives the mode and the operator's arguments, and returns an `Array`, a tensor of
+another kind, or a tuple of them. Operators without one are decomposed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.checks.numerics.exact import arrays
+from opsmith.checks.numerics.exact.arrays import Array
+
+#: Operators that only move elements: residues move in the same way.
+MOVES = frozenset(
+    {
+        "_to_copy_same", "_unsafe_view", "as_strided_scatter", "cat", "clone", "contiguous",
+        "copy", "diagonal_scatter", "embedding", "expand_copy", "flip", "gather", "im2col_moves",
+        "index", "index_select", "lift_fresh", "lift_fresh_copy", "narrow_copy", "permute_copy",
+        "pixel_shuffle", "pixel_unshuffle", "repeat", "repeat_interleave", "reshape_copy", "roll",
+        "rot90", "scatter_move", "select_scatter", "slice_scatter", "stack", "take", "tril",
+        "triu", "unfold_copy", "view_copy", "block_diag", "channel_shuffle", "diag_embed",
+    }
+)  # fmt: skip
+
+HANDLERS: dict[str, Callable[..., Any]] = {}
+
+
+def handler(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that registers a function for PyTorch's operators of these names."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        HANDLERS.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+def apply(name: str, *given: Array | float) -> Array:
+    """Apply a function of the library to arrays and constants."""
+    many = [value if isinstance(value, Array) else constant(value) for value in given]
+    return arrays.one(name, many[0]) if len(many) == 1 else arrays.two(name, many[0], many[1])
+
+
+def constant(value: float) -> Array:
+    """Return the number that a constant of the reference stands for."""
+    return arrays.constants(torch.tensor(float(value), dtype=torch.float64))
+
+
+def where(condition: Tensor, first: Array, second: Array) -> Array:
+    """Return the numbers of one array where a condition holds, and of another elsewhere."""
+    first, second = arrays.broadcast(first, second)
+    parts = ("values", "residues", "doubts")
+    return Array(*(torch.where(condition, getattr(first, p), getattr(second, p)) for p in parts))
+
+
+# --- elementwise ---------------------------------------------------------------------------------
+
+_ONE = {
+    "abs": "fabs", "acos": "acos", "acosh": "acosh", "asin": "asin", "asinh": "asinh",
+    "atan": "atan", "atanh": "atanh", "ceil": "ceil", "cos": "cos", "cosh": "cosh", "erf": "erf",
+    "erfc": "erfc", "exp": "exp", "exp2": "exp2", "expm1": "expm1", "floor": "floor",
+    "lgamma": "lgamma", "log": "log", "log10": "log10", "log1p": "log1p", "log2": "log2",
+    "neg": "neg", "round": "rint", "rsqrt": "rsqrt", "sigmoid": "sigmoid", "sin": "sin",
+    "sinh": "sinh", "sqrt": "sqrt", "tan": "tan", "tanh": "tanh", "trunc": "trunc",
+}  # fmt: skip
+
+
+def _of_one(name: str) -> Callable[..., Any]:
+    return lambda mode, x: apply(name, mode.array(x))
+
+
+for _aten, _own in _ONE.items():
+    HANDLERS[_aten] = _of_one(_own)
+
+_TWO = {
+    "atan2": "atan2", "copysign": "copysign", "fmax": "fmax", "fmin": "fmin", "fmod": "fmod",
+    "hypot": "hypot", "maximum": "maximum", "minimum": "minimum", "mul": "mul", "pow": "pow",
+}  # fmt: skip
+
+
+def _of_two(name: str) -> Callable[..., Any]:
+    return lambda mode, x, y: apply(name, mode.array(x), mode.array(y))
+
+
+for _aten, _own in _TWO.items():
+    HANDLERS[_aten] = _of_two(_own)
+
+
+@handler("add")
+def _add(mode: Any, x: Any, y: Any, *, alpha: Any = 1) -> Array:
+    other = mode.array(y)
+    return apply("add", mode.array(x), other if alpha == 1 else apply("mul", other, alpha))
+
+
+@handler("sub")
+def _sub(mode: Any, x: Any, y: Any, *, alpha: Any = 1) -> Array:
+    other = mode.array(y)
+    return apply("sub", mode.array(x), other if alpha == 1 else apply("mul", other, alpha))
+
+
+@handler("rsub")
+def _rsub(mode: Any, x: Any, y: Any, alpha: Any = 1) -> Array:
+    return _sub(mode, y, x, alpha=alpha)
+
+
+@handler("div", "true_divide")
+def _div(mode: Any, x: Any, y: Any, *, rounding_mode: str | None = None) -> Array:
+    quotient = apply("div", mode.array(x), mode.array(y))
+    return quotient if rounding_mode is None else apply(rounding_mode, quotient)
+
+
+@handler("floor_divide")
+def _floor_divide(mode: Any, x: Any, y: Any) -> Array:
+    return _div(mode, x, y, rounding_mode="floor")
+
+
+@handler("remainder")
+def _remainder(mode: Any, x: Any, y: Any) -> Array:
+    first, second = mode.array(x), mode.array(y)
+    whole = apply("floor", apply("div", first, second))
+    return apply("sub", first, apply("mul", second, whole))
+
+
+@handler("frac")
+def _frac(mode: Any, x: Any) -> Array:
+    array = mode.array(x)
+    return apply("sub", array, apply("trunc", array))
+
+
+@handler("reciprocal")
+def _reciprocal(mode: Any, x: Any) -> Array:
+    return apply("div", 1, mode.array(x))
+
+
+@handler("square")
+def _square(mode: Any, x: Any) -> Array:
+    array = mode.array(x)
+    return apply("mul", array, array)
+
+
+@handler("sign", "sgn")
+def _sign(mode: Any, x: Any) -> Array:
+    array = mode.array(x)
+    return arrays.constants(arrays.order(array, constant(0)).double())
+
+
+@handler("relu")
+def _relu(mode: Any, x: Any) -> Array:
+    return apply("maximum", mode.array(x), 0)
+
+
+@handler("silu")
+def _silu(mode: Any, x: Any) -> Array:
+    array = mode.array(x)
+    return apply("mul", array, apply("sigmoid", array))
+
+
+@handler("gelu")
+def _gelu(mode: Any, x: Any, *, approximate: str = "none") -> Array:
+    array = mode.array(x)
+    if approximate == "tanh":
+        cube = apply("mul", array, apply("mul", array, array))
+        inner = apply("add", array, apply("mul", cube, 0.044715))
+        open_ = apply("tanh", apply("mul", inner, math.sqrt(2 / math.pi)))
+    else:
+        open_ = apply("erf", apply("mul", array, math.sqrt(0.5)))
+    return apply("mul", apply("mul", array, 0.5), apply("add", open_, 1))
+
+
+@handler("softplus")
+def _softplus(mode: Any, x: Any, beta: float = 1, threshold: float = 20) -> Array:
+    array = mode.array(x)
+    scaled = apply("mul", array, beta)
+    soft = apply("div", apply("log1p", apply("exp", scaled)), beta)
+    return where(scaled.values > threshold, array, soft)
+
+
+@handler("leaky_relu")
+def _leaky_relu(mode: Any, x: Any, slope: float = 0.01) -> Array:
+    array = mode.array(x)
+    return where(array.values > 0, array, apply("mul", array, slope))
+
+
+@handler("elu")
+def _elu(mode: Any, x: Any, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Array:
+    array = mode.array(x)
+    low = apply("mul", apply("expm1", apply("mul", array, input_scale)), alpha)
+    return apply("mul", where(array.values > 0, array, low), scale)
+
+
+def _clamp(mode: Any, x: Any, min: Any = None, max: Any = None) -> Array:
+    array = mode.array(x)
+    if min is not None:
+        array = apply("maximum", array, mode.array(min))
+    return array if max is None else apply("minimum", array, mode.array(max))
+
+
+HANDLERS["clamp"] = _clamp
+HANDLERS["hardtanh"] = lambda mode, x, low=-1, high=1: _clamp(mode, x, low, high)
+HANDLERS["clamp_min"] = lambda mode, x, low: _clamp(mode, x, low)
+HANDLERS["clamp_max"] = lambda mode, x, high: _clamp(mode, x, None, high)
+
+
+@handler("addcmul")
+def _addcmul(mode: Any, x: Any, y: Any, z: Any, *, value: Any = 1) -> Array:
+    term = apply("mul", mode.array(y), mode.array(z))
+    return apply("add", mode.array(x), apply("mul", term, value))
+
+
+@handler("addcdiv")
+def _addcdiv(mode: Any, x: Any, y: Any, z: Any, *, value: Any = 1) -> Array:
+    term = apply("div", mode.array(y), mode.array(z))
+    return apply("add", mode.array(x), apply("mul", term, value))
+
+
+@handler("lerp")
+def _lerp(mode: Any, x: Any, y: Any, weight: Any) -> Array:
+    start = mode.array(x)
+    step = apply("mul", apply("sub", mode.array(y), start), mode.array(weight))
+    return apply("add", start, step)
+
+
+@handler("where")
+def _where_of(mode: Any, condition: Tensor, x: Any, y: Any) -> Array:
+    return where(condition.bool(), mode.array(x), mode.array(y))
+
+
+@handler("masked_fill")
+def _masked_fill(mode: Any, x: Any, mask: Tensor, value: Any) -> Array:
+    array, filling = arrays.broadcast(mode.array(x), mode.array(value))
+    return where(mask, filling, array)
+
+
+@handler("nan_to_num")
+def _nan_to_num(
+    mode: Any, x: Any, nan: Any = None, posinf: Any = None, neginf: Any = None
+) -> Array:
+    array = mode.array(x)
+    most = torch.finfo(torch.float64).max
+    values = array.values
+    array = where(values.isnan(), constant(nan or 0), array)
+    array = where(values == math.inf, constant(most if posinf is None else posinf), array)
+    return where(values == -math.inf, constant(-most if neginf is None else neginf), array)
+
+
+# --- decisions -----------------------------------------------------------------------------------
+
+_COMPARISONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "eq": lambda found: found == 0,
+    "ne": lambda found: found != 0,
+    "lt": lambda found: found == -1,
+    "gt": lambda found: found == 1,
+    "le": lambda found: (found == -1) | (found == 0),
+    "ge": lambda found: (found == 1) | (found == 0),
+}
+
+
+def _comparison(holds: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
+    return lambda mode, x, y: holds(arrays.order(mode.array(x), mode.array(y)))
+
+
+for _aten, _holds in _COMPARISONS.items():
+    HANDLERS[_aten] = _comparison(_holds)
+
+
+def _by_value(name: str) -> Callable[..., Any]:
+    packet = getattr(torch.ops.aten, name)
+    return lambda mode, *given, **named: packet(*given, **named)
+
+
+for _aten in ("isnan", "isinf", "isfinite", "isposinf", "isneginf", "signbit", "logical_not"):
+    HANDLERS[_aten] = _by_value(_aten)
+for _aten in ("logical_and", "logical_or", "logical_xor", "any", "all", "nonzero", "bucketize"):
+    HANDLERS[_aten] = _by_value(_aten)
+for _aten in ("searchsorted", "is_same_size", "argsort", "sym_size", "sym_numel", "count_nonzero"):
+    HANDLERS[_aten] = _by_value(_aten)
+
+
+@handler("_to_copy", "convert_element_type", "to")
+def _to_copy(mode: Any, x: Tensor, target: Any = None, **named: Any) -> Any:
+    dtype = named.get("dtype") or (target if isinstance(target, torch.dtype) else x.dtype)
+    array = mode.array(x)
+    if dtype == torch.float64:
+        return array
+    whole = array.values if dtype == torch.bool else arrays.one("trunc", array).values
+    return whole.to(dtype)
+
+
+def _filled(name: str) -> Callable[..., Any]:
+    packet = getattr(torch.ops.aten, name)
+
+    def fill(mode: Any, x: Any, *given: Any, **named: Any) -> Any:
+        named = {key: value for key, value in named.items() if value is not None}
+        made = packet(x.detach(), *given, **named)
+        return arrays.constants(made.contiguous()) if made.dtype == torch.float64 else made
+
+    return fill
+
+
+for _aten in ("zeros_like", "ones_like", "full_like", "empty_like"):
+    HANDLERS[_aten] = _filled(_aten)
+for _aten in ("new_zeros", "new_ones", "new_full", "new_empty", "new_empty_strided"):
+    HANDLERS[_aten] = _filled(_aten)

@@ -1,0 +1,250 @@
+"""PyTorch's reductions, sorts and scans on numbers that are never rounded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.checks.numerics.exact import arrays
+from opsmith.checks.numerics.exact.arrays import Array
+from opsmith.checks.numerics.exact.elementwise import HANDLERS, apply, handler
+
+# --- reductions ----------------------------------------------------------------------------------
+
+
+def _dims(array: Array, dim: Any) -> list[int]:
+    rank = array.values.dim()
+    if dim is None or (isinstance(dim, list | tuple) and not dim):
+        return list(range(rank))
+    many = dim if isinstance(dim, list | tuple) else [dim]
+    return [one % rank for one in many] if rank else []
+
+
+def _kept(array: Array, dims: Sequence[int], *, keepdim: bool) -> list[int]:
+    return [
+        1 if place in dims else size
+        for place, size in enumerate(array.shape)
+        if keepdim or place not in dims
+    ]
+
+
+def shaped(array: Array, shape: Sequence[int]) -> Array:
+    """Return an array with other sizes."""
+    return array.map(lambda plane: plane.reshape(shape))
+
+
+def fold(name: str, start: float, array: Array, dim: Any = None, keepdim: bool = False) -> Array:
+    """Fold an array along some of its dims, by default along all."""
+    dims = _dims(array, dim)
+    found = arrays.fold(name, start, array.rows(dims))
+    return shaped(found, _kept(array, dims, keepdim=keepdim))
+
+
+def _count(array: Array, dim: Any) -> int:
+    return math.prod(array.shape[place] for place in _dims(array, dim))
+
+
+@handler("sum")
+def _sum(mode: Any, x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Array:
+    return fold("add", 0, mode.array(x), dim, keepdim)
+
+
+@handler("mean")
+def _mean(mode: Any, x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Array:
+    array = mode.array(x)
+    return apply("div", fold("add", 0, array, dim, keepdim), _count(array, dim))
+
+
+@handler("prod")
+def _prod(mode: Any, x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Array:
+    return fold("mul", 1, mode.array(x), dim, keepdim)
+
+
+@handler("amax")
+def _amax(mode: Any, x: Any, dim: Any = (), keepdim: bool = False) -> Array:
+    return fold("maximum", -math.inf, mode.array(x), dim, keepdim)
+
+
+@handler("amin")
+def _amin(mode: Any, x: Any, dim: Any = (), keepdim: bool = False) -> Array:
+    return fold("minimum", math.inf, mode.array(x), dim, keepdim)
+
+
+def _extreme(largest: bool) -> Callable[..., Any]:
+    def extreme(mode: Any, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        if isinstance(dim, Tensor):
+            return apply("maximum" if largest else "minimum", mode.array(x), mode.array(dim))
+        array = mode.array(x)
+        if dim is None:
+            return fold("maximum" if largest else "minimum", 0, array)
+        place = _place(array, dim, keepdim, largest=largest)
+        whole = place if keepdim or not array.values.dim() else place.unsqueeze(dim)
+        if not array.values.dim():
+            return array, place
+        found = array.map(lambda plane: torch.gather(plane, dim, whole))
+        return (found if keepdim else found.map(lambda plane: plane.squeeze(dim))), place
+
+    return extreme
+
+
+def _place(array: Array, dim: Any, keepdim: bool, *, largest: bool) -> Tensor:
+    dims = _dims(array, dim)
+    found = arrays.extreme(array.rows(dims), largest=largest)
+    return found.reshape(_kept(array, dims, keepdim=keepdim))
+
+
+HANDLERS["max"] = _extreme(largest=True)
+HANDLERS["min"] = _extreme(largest=False)
+
+
+@handler("argmax")
+def _argmax(mode: Any, x: Any, dim: Any = None, keepdim: bool = False) -> Tensor:
+    return _place(mode.array(x), dim, keepdim, largest=True)
+
+
+@handler("argmin")
+def _argmin(mode: Any, x: Any, dim: Any = None, keepdim: bool = False) -> Tensor:
+    return _place(mode.array(x), dim, keepdim, largest=False)
+
+
+def _variance_of(array: Array, dim: Any, correction: Any, keepdim: bool) -> tuple[Array, Array]:
+    count = _count(array, dim)
+    mean = apply("div", fold("add", 0, array, dim, True), count)
+    centred = apply("sub", array, mean)
+    total = fold("add", 0, apply("mul", centred, centred), dim, keepdim)
+    found = apply("div", total, max(count - (1 if correction is None else correction), 0))
+    return found, shaped(mean, found.shape)
+
+
+def _correction(dim: Any, unbiased: Any, correction: Any) -> tuple[Any, Any]:
+    """Return the dims and the correction of either signature of PyTorch's."""
+    if isinstance(dim, bool):
+        return None, int(dim)
+    if isinstance(unbiased, bool):
+        return dim, int(unbiased)
+    return dim, correction
+
+
+@handler("var")
+def _var(
+    mode: Any, x: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False,
+    *, correction: Any = 1,
+) -> Array:  # fmt: skip
+    dim, correction = _correction(dim, unbiased, correction)
+    return _variance_of(mode.array(x), dim, correction, keepdim)[0]
+
+
+@handler("std")
+def _std(mode: Any, x: Any, *given: Any, **named: Any) -> Array:
+    return apply("sqrt", _var(mode, x, *given, **named))
+
+
+@handler("var_mean")
+def _var_mean(
+    mode: Any, x: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False,
+    *, correction: Any = 1,
+) -> tuple[Array, Array]:  # fmt: skip
+    dim, correction = _correction(dim, unbiased, correction)
+    return _variance_of(mode.array(x), dim, correction, keepdim)
+
+
+@handler("linalg_vector_norm", "norm")
+def _norm(
+    mode: Any, x: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, **_: Any
+) -> Array:
+    array = mode.array(x)
+    if ord == 2:
+        return apply("sqrt", fold("add", 0, apply("mul", array, array), dim, keepdim))
+    size = apply("fabs", array)
+    if ord == 1:
+        return fold("add", 0, size, dim, keepdim)
+    if ord == math.inf:
+        return fold("maximum", 0, size, dim, keepdim)
+    total = fold("add", 0, apply("pow", size, ord), dim, keepdim)
+    return apply("pow", total, 1 / ord)
+
+
+def _exponentials(array: Array, dim: Any) -> Array:
+    """Return the exponentials of differences from the largest; 0 for minus infinity."""
+    largest = fold("maximum", -math.inf, array, dim, True)
+    return apply("exp", apply("sub", array, largest))
+
+
+@handler("_softmax", "softmax", "_safe_softmax")
+def _softmax(mode: Any, x: Any, dim: int, half_to_float: Any = False) -> Array:
+    array = mode.array(x)
+    above = _exponentials(array, dim)
+    return apply("div", above, fold("add", 0, above, dim, True))
+
+
+@handler("_log_softmax", "log_softmax")
+def _log_softmax(mode: Any, x: Any, dim: int, half_to_float: Any = False) -> Array:
+    array = mode.array(x)
+    largest = fold("maximum", -math.inf, array, dim, True)
+    centred = apply("sub", array, largest)
+    total = fold("add", 0, apply("exp", centred), dim, True)
+    return apply("sub", centred, apply("log", total))
+
+
+@handler("_softmax_backward_data")
+def _softmax_backward(mode: Any, grad: Any, output: Any, dim: int, dtype: Any) -> Array:
+    given, shares = mode.array(grad), mode.array(output)
+    scaled = apply("mul", given, shares)
+    return apply("sub", scaled, apply("mul", shares, fold("add", 0, scaled, dim, True)))
+
+
+@handler("_log_softmax_backward_data")
+def _log_softmax_backward(mode: Any, grad: Any, output: Any, dim: int, dtype: Any) -> Array:
+    given = mode.array(grad)
+    shares = apply("exp", mode.array(output))
+    return apply("sub", given, apply("mul", shares, fold("add", 0, given, dim, True)))
+
+
+@handler("logsumexp")
+def _logsumexp(mode: Any, x: Any, dim: Any, keepdim: bool = False) -> Array:
+    array = mode.array(x)
+    largest = fold("maximum", -math.inf, array, dim, True)
+    total = fold("add", 0, apply("exp", apply("sub", array, largest)), dim, keepdim)
+    return apply("add", apply("log", total), shaped(largest, total.shape))
+
+
+def _cumulative(name: str, start: float) -> Callable[..., Any]:
+    def run(mode: Any, x: Any, dim: int, **_: Any) -> Array:
+        array = mode.array(x)
+        if not array.values.dim():
+            return array
+        last = array.map(lambda plane: plane.movedim(dim, -1))
+        rows = last.map(lambda plane: plane.reshape(-1, plane.shape[-1]))
+        found = shaped(arrays.fold(name, start, rows, cumulative=True), last.shape)
+        return found.map(lambda plane: plane.movedim(-1, dim))
+
+    return run
+
+
+HANDLERS["cumsum"] = _cumulative("add", 0)
+HANDLERS["cumprod"] = _cumulative("mul", 1)
+
+
+@handler("sort")
+def _sort(mode: Any, x: Any, dim: Any = -1, descending: Any = False, **named: Any) -> Any:
+    array = mode.array(x)
+    stable = bool(named.get("stable"))
+    if "stable" not in named and isinstance(descending, bool) and isinstance(dim, bool):
+        dim, descending = -1, dim
+    place = torch.sort(
+        array.values, dim=dim, descending=named.get("descending", descending), stable=stable
+    ).indices
+    return array.map(lambda plane: torch.gather(plane, dim, place)), place
+
+
+@handler("topk")
+def _topk(
+    mode: Any, x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> Any:
+    array = mode.array(x)
+    place = torch.topk(array.values, k, dim, largest, sorted).indices
+    return array.map(lambda plane: torch.gather(plane, dim, place)), place

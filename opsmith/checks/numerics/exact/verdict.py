@@ -1,0 +1,137 @@
+"""Compare a kernel's numbers with the reference's, over several draws of residues.
+
+Equal residues prove an element: as formulas, kernel and reference agree at random points. Unequal
+residues refute it, unless they are in doubt: the sign of a square root, a function without laws, a
+constant that was rounded. Such an element is refuted if it is unequal in every draw and the values
+in double precision differ by more than rounding explains; if they do not differ, it is undecided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from opsmith.checks.numerics.exact.arrays import CONSTANT_F, ROOT, Array
+
+#: Relative difference of values in double precision that rounding does not explain.
+_ROUNDING = 1e-12
+#: The same where nothing but signs of roots is in doubt.
+_ROUNDING_ROOT = 1e-13
+#: The same where a literal of single precision is involved.
+_ROUNDING_SINGLE = 2e-6
+_LOW = 0xFFFFFFFF
+
+
+def _halves(planes: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the two halves of int64 numbers: of the residues those mod p and mod q."""
+    return planes & _LOW, (planes >> 32) & _LOW
+
+
+@dataclass
+class Verdict:
+    """What the draws of one result say about each of its elements.
+
+    Attributes:
+        name: the result's name.
+        draws: number of draws.
+        agreed: mask of the elements that were equal in some draw.
+        refuted: mask of the elements that were unequal in some draw, without doubt.
+        apart: mask of the elements whose values differed by more than rounding in every draw.
+        pairs: the values in double precision of each draw, the kernel's and the reference's.
+    """
+
+    name: str
+    draws: int = 0
+    agreed: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.bool))
+    refuted: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.bool))
+    apart: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.bool))
+    pairs: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+
+    def take(self, found: Array, right: Array) -> None:
+        """Add a draw of the kernel's numbers and of the reference's."""
+        (found_p, found_q), (right_p, right_q) = _halves(found.residues), _halves(right.residues)
+        doubts_p, doubts_q = _halves(found.doubts | right.doubts)
+        finite = found.values.isfinite() & right.values.isfinite()
+        same_value = (found.values == right.values) | (found.values.isnan() & right.values.isnan())
+        equal = torch.where(
+            finite,
+            (found_p == right_p) | ((found_q == right_q) & (doubts_q == 0)),
+            same_value,
+        )
+        certain = ((found_p != right_p) & (doubts_p == 0)) | (
+            (found_q != right_q) & (doubts_q == 0)
+        )
+        size = torch.nan_to_num(right.values.abs(), nan=0.0, posinf=0.0, neginf=0.0)
+        usual = size.square().mean().sqrt() if size.numel() else size.sum()
+        allowed = torch.full_like(size, _ROUNDING)
+        allowed[doubts_p == ROOT] = _ROUNDING_ROOT
+        allowed[(doubts_p & CONSTANT_F) != 0] = _ROUNDING_SINGLE
+        allowed *= torch.maximum(size, usual)
+        far = ~((found.values - right.values).abs() <= allowed) & ~same_value
+        # An infinity that an exponential made may be a large number of another order.
+        far &= finite | ((doubts_p == 0) & (doubts_q == 0))
+        if not self.draws:
+            self.agreed, self.refuted, self.apart = equal, certain & finite & ~equal, far
+        else:
+            self.agreed = self.agreed | equal
+            self.refuted = self.refuted | (certain & finite & ~equal)
+            self.apart = self.apart & far
+        self.draws += 1
+        self.pairs.append((found.values, right.values))
+
+    @property
+    def suspect(self) -> bool:
+        """Return whether an element was unequal in every draw, and may be wrong."""
+        return bool((~self.agreed & (self.refuted | self.apart)).any())
+
+    def wrong(self, *, by_value: bool) -> Tensor:
+        """Return a mask of the elements that are wrong.
+
+        Args:
+            by_value: whether values must differ as well, as where arguments may be related: then
+                formulas that differ for others are no fault.
+        """
+        unequal = ~self.agreed & (self.refuted | self.apart)
+        return unequal & self.apart if by_value else unequal
+
+    @property
+    def undecided(self) -> int:
+        """Return the number of elements that are neither equal nor wrong."""
+        return int((~self.agreed & ~self.refuted & ~self.apart).sum())
+
+    def describe(self, wrong: Tensor) -> str:
+        """Describe the first wrong element, in reals as well."""
+        place = tuple(
+            int(i) for i in torch.unravel_index(wrong.flatten().int().argmax(), wrong.shape)
+        )
+        found, right = (float(values[place]) for values in self.pairs[0])
+        where = f"{self.name}{list(place)}" if place else self.name
+        count, total = int(wrong.sum()), wrong.numel()
+        also = f", and so are {count - 1} more of {total} elements" if count > 1 else ""
+        off = abs(found - right)
+        relative = f", {off / abs(right):.2g} of it" if right and off else ""
+        reals = (
+            f"in double precision it is {found:.17g} in place of {right:.17g}, off by {off:.2g}"
+            f"{relative}"
+            if off
+            else f"in double precision both are {right:.17g} for these arguments"
+        )
+        certain = bool(self.refuted[place])
+        how = (
+            "is not the reference's formula"
+            if certain
+            else "differs by more than rounding in double precision explains"
+        )
+        return f"{where} {how}{also}: {reals}"
+
+
+def first_wrong(verdicts: Sequence[Verdict], *, by_value: bool) -> tuple[str, bool] | None:
+    """Describe the first wrong element of the results, and say whether its formula is refuted."""
+    for verdict in verdicts:
+        wrong = verdict.wrong(by_value=by_value)
+        if bool(wrong.any()):
+            return verdict.describe(wrong), bool((wrong & verdict.refuted).any())
+    return None

@@ -1,0 +1,315 @@
+// `Number`, which replaces float, double and the half types in a kernel's source, with the
+// operators and functions of these types.
+#pragma once
+
+#include <opsmith/exact/functions.h>
+
+#include <algorithm>
+#include <concepts>
+#include <cstdlib>
+#include <iterator>
+#include <limits>
+#include <numeric>
+#include <type_traits>
+
+namespace opsmith::exact {
+
+template <Kind kind>
+class Number : public Content {
+ public:
+  constexpr Number() = default;
+  constexpr explicit Number(const Content& content) : Content(content) {}
+  template <native N>
+  constexpr Number(N number)
+      : Content{static_cast<double>(number), 0, 0,
+                number == N(0) ? 0
+                : std::is_same_v<N, float> ? Content::written_f
+                                           : Content::written,
+                0} {}
+  template <Kind other>
+  constexpr Number(const Number<other>& number) : Content(number) {}
+
+  template <std::integral N>
+  constexpr explicit operator N() const {
+    if constexpr (std::is_same_v<N, bool>) {
+      return value != 0;
+    } else {
+      return static_cast<N>(std::is_constant_evaluated() ? value : functions::trunc(*this).value);
+    }
+  }
+
+  constexpr Number operator+() const { return *this; }
+  constexpr Number operator-() const {
+    if (doubts_p & (written | written_f)) {
+      Number result = *this;
+      result.value = -value;
+      return result;
+    }
+    return Number(negative(*this));
+  }
+  template <typename N>
+  constexpr Number& operator+=(const N& other) { return *this = *this + other; }
+  template <typename N>
+  constexpr Number& operator-=(const N& other) { return *this = *this - other; }
+  template <typename N>
+  constexpr Number& operator*=(const N& other) { return *this = *this * other; }
+  template <typename N>
+  constexpr Number& operator/=(const N& other) { return *this = *this / other; }
+  constexpr Number& operator++() { return *this = *this + 1; }
+  constexpr Number& operator--() { return *this = *this - 1; }
+  constexpr Number operator++(int) {
+    const Number before = *this;
+    *this = *this + 1;
+    return before;
+  }
+  constexpr Number operator--(int) {
+    const Number before = *this;
+    *this = *this - 1;
+    return before;
+  }
+};
+
+using Half = Number<Kind::half>;
+using Bfloat16 = Number<Kind::bfloat16>;
+using Float = Number<Kind::single>;
+using Double = Number<Kind::twofold>;
+static_assert(sizeof(Double) == 24 && std::is_trivially_copyable_v<Double>);
+
+template <typename N>
+inline constexpr bool is_number = false;
+template <Kind kind>
+inline constexpr bool is_number<Number<kind>> = true;
+template <typename N>
+concept number = is_number<N>;
+
+// The kind of a sum: the wider one, float for the two half types, as C++ has it for its own types.
+constexpr Kind wider(Kind a, Kind b) {
+  if (a == b) return a;
+  if (a <= Kind::bfloat16 && b <= Kind::bfloat16) return Kind::single;
+  return a > b ? a : b;
+}
+template <typename N>
+constexpr Kind kind_of(Kind beside) {
+  if (std::is_same_v<N, float>) return wider(beside, Kind::single);
+  return std::is_integral_v<N> ? beside : Kind::twofold;
+}
+
+#define OPSMITH_EXACT_OPERATOR(sign, function)                                             \
+  template <Kind a, Kind b>                                                                \
+  constexpr Number<wider(a, b)> operator sign(const Number<a>& x, const Number<b>& y) {    \
+    if (std::is_constant_evaluated()) return Number<wider(a, b)>(x.value sign y.value);    \
+    return Number<wider(a, b)>(function(x, y));                                            \
+  }                                                                                        \
+  template <Kind a, native N>                                                              \
+  constexpr Number<kind_of<N>(a)> operator sign(const Number<a>& x, N y) {                 \
+    return Number<kind_of<N>(a)>(x) sign Number<kind_of<N>(a)>(y);                         \
+  }                                                                                        \
+  template <native N, Kind b>                                                              \
+  constexpr Number<kind_of<N>(b)> operator sign(N x, const Number<b>& y) {                 \
+    return Number<kind_of<N>(b)>(x) sign Number<kind_of<N>(b)>(y);                         \
+  }
+OPSMITH_EXACT_OPERATOR(+, add)
+OPSMITH_EXACT_OPERATOR(-, subtract)
+OPSMITH_EXACT_OPERATOR(*, multiply)
+OPSMITH_EXACT_OPERATOR(/, divide)
+#undef OPSMITH_EXACT_OPERATOR
+
+#define OPSMITH_EXACT_COMPARISON(sign, holds)                                    \
+  template <Kind a, Kind b>                                                      \
+  constexpr bool operator sign(const Number<a>& x, const Number<b>& y) {         \
+    if (std::is_constant_evaluated()) return x.value sign y.value;               \
+    const int found = order(x, y);                                               \
+    return holds;                                                                \
+  }                                                                              \
+  template <Kind a, native N>                                                    \
+  constexpr bool operator sign(const Number<a>& x, N y) {                        \
+    return x sign Double(y);                                                     \
+  }                                                                              \
+  template <native N, Kind b>                                                    \
+  constexpr bool operator sign(N x, const Number<b>& y) {                        \
+    return Double(x) sign y;                                                     \
+  }
+OPSMITH_EXACT_COMPARISON(<, found == -1)
+OPSMITH_EXACT_COMPARISON(>, found == 1)
+OPSMITH_EXACT_COMPARISON(<=, found == -1 || found == 0)
+OPSMITH_EXACT_COMPARISON(>=, found == 1 || found == 0)
+OPSMITH_EXACT_COMPARISON(==, found == 0)
+OPSMITH_EXACT_COMPARISON(!=, found != 0)
+#undef OPSMITH_EXACT_COMPARISON
+
+// Copies between two types one of which is `Number` would show a number's bits, which it has not.
+template <typename To, typename From>
+To* memcpy_of(To* to, const From* from, std::size_t bytes) {
+  using A = std::remove_cv_t<To>;
+  using B = std::remove_cv_t<From>;
+  static_assert(std::is_same_v<A, B> || std::is_void_v<A> || std::is_void_v<B> ||
+                    !(is_number<A> || is_number<B>),
+                "opsmith exact: memcpy between a number and another type");
+  std::memmove(to, from, bytes);
+  return to;
+}
+template <typename To, typename From>
+To recast(From&& from) {
+  using A = std::remove_cv_t<std::remove_pointer_t<std::remove_reference_t<To>>>;
+  using B = std::remove_cv_t<std::remove_pointer_t<std::remove_reference_t<From>>>;
+  static_assert(std::is_same_v<A, B> || !(is_number<A> || is_number<B>),
+                "opsmith exact: reinterpret_cast between a number and another type");
+  return reinterpret_cast<To>(std::forward<From>(from));
+}
+
+}  // namespace opsmith::exact
+
+namespace std {
+
+#define OPSMITH_EXACT_ONE(name)                                                         \
+  template <opsmith::exact::Kind a>                                                     \
+  inline opsmith::exact::Number<a> name(const opsmith::exact::Number<a>& x) {           \
+    return opsmith::exact::Number<a>(opsmith::exact::functions::name(x));               \
+  }                                                                                     \
+  template <opsmith::exact::Kind a>                                                     \
+  inline opsmith::exact::Number<a> name##f(const opsmith::exact::Number<a>& x) {        \
+    return opsmith::exact::Number<a>(opsmith::exact::functions::name(x));               \
+  }
+OPSMITH_EXACT_FUNCTIONS(OPSMITH_EXACT_ONE)
+#undef OPSMITH_EXACT_ONE
+
+#define OPSMITH_EXACT_TWO_AS(name, called)                                                  \
+  template <opsmith::exact::Kind a, opsmith::exact::Kind b>                                 \
+  inline auto called(const opsmith::exact::Number<a>& x, const opsmith::exact::Number<b>& y) { \
+    return opsmith::exact::Number<opsmith::exact::wider(a, b)>(                             \
+        opsmith::exact::functions::name(x, y));                                             \
+  }                                                                                         \
+  template <opsmith::exact::Kind a, opsmith::exact::native N>                               \
+  inline auto called(const opsmith::exact::Number<a>& x, N y) {                             \
+    constexpr auto kind = opsmith::exact::kind_of<N>(a);                                    \
+    return called(opsmith::exact::Number<kind>(x), opsmith::exact::Number<kind>(y));        \
+  }                                                                                         \
+  template <opsmith::exact::native N, opsmith::exact::Kind b>                               \
+  inline auto called(N x, const opsmith::exact::Number<b>& y) {                             \
+    constexpr auto kind = opsmith::exact::kind_of<N>(b);                                    \
+    return called(opsmith::exact::Number<kind>(x), opsmith::exact::Number<kind>(y));        \
+  }
+#define OPSMITH_EXACT_TWO(name) \
+  OPSMITH_EXACT_TWO_AS(name, name) OPSMITH_EXACT_TWO_AS(name, name##f)
+OPSMITH_EXACT_FUNCTIONS_OF_TWO(OPSMITH_EXACT_TWO)
+#undef OPSMITH_EXACT_TWO
+#undef OPSMITH_EXACT_TWO_AS
+
+template <opsmith::exact::Kind a>
+inline opsmith::exact::Number<a> abs(const opsmith::exact::Number<a>& x) {
+  return opsmith::exact::Number<a>(opsmith::exact::absolute(x));
+}
+template <opsmith::exact::Kind a>
+constexpr bool isnan(const opsmith::exact::Number<a>& x) { return x.value != x.value; }
+template <opsmith::exact::Kind a>
+inline bool isinf(const opsmith::exact::Number<a>& x) { return std::isinf(x.value); }
+template <opsmith::exact::Kind a>
+inline bool isfinite(const opsmith::exact::Number<a>& x) { return std::isfinite(x.value); }
+template <opsmith::exact::Kind a>
+inline bool signbit(const opsmith::exact::Number<a>& x) { return std::signbit(x.value); }
+template <opsmith::exact::Kind a>
+inline long lround(const opsmith::exact::Number<a>& x) {
+  return std::lround(opsmith::exact::functions::round(x).value);
+}
+template <opsmith::exact::Kind a>
+inline long lrint(const opsmith::exact::Number<a>& x) {
+  return std::lrint(opsmith::exact::functions::rint(x).value);
+}
+template <opsmith::exact::Kind a, typename B, typename C>
+inline auto fma(const opsmith::exact::Number<a>& x, const B& y, const C& z) { return x * y + z; }
+template <opsmith::exact::Kind a, typename B, typename C>
+inline auto fmaf(const opsmith::exact::Number<a>& x, const B& y, const C& z) { return x * y + z; }
+
+// A literal keeps its own type, so that std::max(x, 0.0f) has two.
+template <opsmith::exact::Kind a, opsmith::exact::native N>
+constexpr opsmith::exact::Number<a> max(const opsmith::exact::Number<a>& x, const N& y) {
+  const opsmith::exact::Number<a> other(y);
+  return x < other ? other : x;
+}
+template <opsmith::exact::native N, opsmith::exact::Kind a>
+constexpr opsmith::exact::Number<a> max(const N& x, const opsmith::exact::Number<a>& y) {
+  const opsmith::exact::Number<a> other(x);
+  return other < y ? y : other;
+}
+template <opsmith::exact::Kind a, opsmith::exact::native N>
+constexpr opsmith::exact::Number<a> min(const opsmith::exact::Number<a>& x, const N& y) {
+  const opsmith::exact::Number<a> other(y);
+  return other < x ? other : x;
+}
+template <opsmith::exact::native N, opsmith::exact::Kind a>
+constexpr opsmith::exact::Number<a> min(const N& x, const opsmith::exact::Number<a>& y) {
+  const opsmith::exact::Number<a> other(x);
+  return y < other ? y : other;
+}
+template <opsmith::exact::Kind a, opsmith::exact::native N, opsmith::exact::native M>
+constexpr opsmith::exact::Number<a> clamp(const opsmith::exact::Number<a>& x, const N& low,
+                                          const M& high) {
+  return std::min(std::max(x, low), high);
+}
+template <typename It, opsmith::exact::native N>
+  requires opsmith::exact::number<typename iterator_traits<It>::value_type> &&
+           (!is_integral_v<N>)
+inline auto accumulate(It first, It last, N start) {
+  typename iterator_traits<It>::value_type sum(start);
+  for (; first != last; ++first) sum += *first;
+  return sum;
+}
+template <typename It, typename Other, opsmith::exact::native N>
+  requires opsmith::exact::number<typename iterator_traits<It>::value_type> &&
+           (!is_integral_v<N>)
+inline auto inner_product(It first, It last, Other other, N start) {
+  typename iterator_traits<It>::value_type sum(start);
+  for (; first != last; ++first, ++other) sum += *first * *other;
+  return sum;
+}
+
+template <>
+struct is_floating_point<opsmith::exact::Float> : true_type {};
+template <>
+struct is_floating_point<opsmith::exact::Double> : true_type {};
+
+// The limits of the type that a number stands for.
+template <opsmith::exact::Kind kind>
+class numeric_limits<opsmith::exact::Number<kind>> {
+  using Number = opsmith::exact::Number<kind>;
+  static constexpr bool twofold = kind == opsmith::exact::Kind::twofold;
+  static constexpr Number of(double d, double s, double b, double h) {
+    // In coarse types as literals of single precision: a reference in double precision has the
+    // limits of another type.
+    return twofold ? Number(d)
+           : kind == opsmith::exact::Kind::single   ? Number(static_cast<float>(s))
+           : kind == opsmith::exact::Kind::bfloat16 ? Number(static_cast<float>(b))
+                                                    : Number(static_cast<float>(h));
+  }
+
+ public:
+  static constexpr bool is_specialized = true, is_signed = true, is_integer = false,
+                        is_exact = false, has_infinity = true, has_quiet_NaN = true,
+                        is_iec559 = true;
+  static constexpr int digits = twofold ? 53 : kind == opsmith::exact::Kind::single ? 24 : 11;
+  static constexpr Number infinity() { return Number(HUGE_VAL); }
+  static constexpr Number quiet_NaN() { return Number(numeric_limits<double>::quiet_NaN()); }
+  static constexpr Number max() {
+    return of(numeric_limits<double>::max(), 0x1.fffffep127, 0x1.fep127, 65504);
+  }
+  static constexpr Number lowest() { return -max(); }
+  static constexpr Number min() {
+    return of(numeric_limits<double>::min(), 0x1p-126, 0x1p-126, 0x1p-14);
+  }
+  static constexpr Number epsilon() { return of(0x1p-52, 0x1p-23, 0x1p-7, 0x1p-10); }
+};
+
+}  // namespace std
+
+// The functions of <math.h>, without a namespace.
+#define OPSMITH_EXACT_GLOBAL(name) \
+  using std::name;                 \
+  using std::name##f;
+OPSMITH_EXACT_FUNCTIONS(OPSMITH_EXACT_GLOBAL)
+OPSMITH_EXACT_FUNCTIONS_OF_TWO(OPSMITH_EXACT_GLOBAL)
+#undef OPSMITH_EXACT_GLOBAL
+using std::fma;
+using std::fmaf;
+using std::isfinite;
+using std::isinf;
+using std::isnan;

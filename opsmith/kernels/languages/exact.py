@@ -1,0 +1,110 @@
+"""C++ whose numbers are never rounded: a kernel's source compiled unchanged, for the checks.
+
+``float``, ``double`` and the half types become ``opsmith::exact::Number`` by macros, once the
+headers of the standard library, PyTorch and opsmith are included.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opsmith.kernels.build.files import key_of
+from opsmith.kernels.build.units import Generated, Unit
+from opsmith.kernels.languages.cpp import Cpp, argument_header
+
+if TYPE_CHECKING:
+    from opsmith.kernels.source import KernelSource
+
+_DEFINE = "OPSMITH_EXACT"
+_BEGIN = "opsmith_exact_begin.h"
+_INCLUDE = re.compile(r"""^[ \t]*\#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]""", re.MULTILINE)
+_TENSOR = re.compile(r"\bopsmith::(Tensor|TensorList|Output)<(const )?(float|double)>")
+_TYPES = {"float": "opsmith::exact::Float", "double": "opsmith::exact::Double"}
+#: The codes and the size of elements as ``detail/dtypes.h`` has them.
+CODES = {"float16": 66, "bfloat16": 67, "float32": 68, "float64": 69}
+BITS = 192
+BYTES = BITS // 8
+
+
+class ExactCpp(Cpp):
+    """The language C++ with numbers that are never rounded."""
+
+    name = "C++, exact"
+
+    def unit(self, source: KernelSource) -> Unit:
+        """Return the unit of the unchanged source, with other numbers."""
+        unit = super().unit(source)
+        headers = [f'"{one.name}.h"' for one in source.signatures]
+        return replace(
+            unit,
+            generated=_headers(argument_header(source), [*_standard(source), *headers]),
+            defines=(*unit.defines, _DEFINE),
+            flags=(
+                *unit.flags,
+                "-include",
+                _BEGIN,
+                # A kernel's warnings are about its own types; it is compiled with them too.
+                "-w",
+                "-O1",
+                "-fno-finite-math-only",
+            ),
+            explain=None,
+        )
+
+    def beside(self, source: KernelSource) -> dict[str, Any]:
+        """Return the options that link an adapter with the unit."""
+        beside = super().beside(source)
+        return {**beside, "defines": (*beside["defines"], _DEFINE)}
+
+
+def _headers(generated: Generated, names: list[str]) -> Generated:
+    """Return argument headers whose tensors of a fixed dtype have exact elements.
+
+    A further header includes them, and then replaces the types of a source.
+    """
+    before = ("<opsmith/exact.h>", *names, "<opsmith/exact/begin.h>")
+    begin = "".join(f"#include {header}\n" for header in before)
+
+    def render() -> dict[str, str]:
+        def exact(match: re.Match[str]) -> str:
+            return f"opsmith::{match[1]}<{match[2] or ''}{_TYPES[match[3]]}>"
+
+        texts = generated.render().items()
+        return {_BEGIN: begin, **{name: _TENSOR.sub(exact, text) for name, text in texts}}
+
+    return Generated(key_of([begin, generated.key]), render)
+
+
+def _standard(source: KernelSource) -> list[str]:
+    """Return the headers in angle brackets of a source and of the files that it includes.
+
+    They come before the numbers are replaced, as they are made for the language's own.
+    """
+    found: dict[str, None] = {}
+    seen: set[Path] = set()
+    pending = [source.path.resolve()]
+    while pending:
+        path = pending.pop()
+        if path in seen or not path.is_file():
+            continue
+        seen.add(path)
+        for match in _INCLUDE.finditer(path.read_text(errors="replace")):
+            if match[1] == "<":
+                found[f"<{match[2]}>"] = None
+                continue
+            places = (path.parent, *source.include_dirs)
+            pending += [(folder / match[2]).resolve() for folder in places]
+    # Headers of a folder of the user's are the user's code.
+    own = [folder for folder in source.include_dirs if folder.is_dir()]
+    return [name for name in found if not any((one / name[1:-1]).is_file() for one in own)]
+
+
+EXACT_CPP = ExactCpp()
+
+
+def exact(source: KernelSource) -> KernelSource:
+    """Return a C++ source as a source whose numbers are never rounded."""
+    return replace(source, language=EXACT_CPP)

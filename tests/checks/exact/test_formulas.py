@@ -1,0 +1,48 @@
+"""No fault below the tolerance passes the row `exact`, and no right kernel fails it."""
+
+import pytest
+from formulas import FAULTS, FORMULAS, arguments, formulas
+
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.failure import Failure
+from opsmith.checks.catalogue.exact import compiled, prepare
+from opsmith.checks.trial import Trial
+
+
+@pytest.fixture(scope="module")
+def ready():
+    (subject,) = compiled(formulas)
+    return prepare(Trial(subject, "exact"))
+
+
+def case(which: int, how: int, seed: int = 0) -> Case:
+    return Case(formulas.signature, arguments(which, how, seed))
+
+
+TWINS = [(which, how) for which, (_, _, ways) in enumerate(FORMULAS) for how in range(ways)]
+PLANTED = [(which, how) for which in range(len(FORMULAS)) for how in FAULTS]
+
+
+def test_there_are_enough():
+    assert len(TWINS) >= 40
+    assert len(PLANTED) >= 120
+
+
+def found(ready, which: int, how: int, seed: int = 0) -> bool:
+    try:
+        ready.check(case(which, how, seed))
+    except Failure:
+        return True
+    return False
+
+
+@pytest.mark.slow
+def test_every_fault_is_found(ready):
+    missed = [(FORMULAS[which][0], how) for which, how in PLANTED if not found(ready, which, how)]
+    assert missed == []
+
+
+@pytest.mark.slow
+def test_no_twin_is_flagged(ready):
+    flagged = [(FORMULAS[which][0], how) for which, how in TWINS if found(ready, which, how)]
+    assert flagged == []
