@@ -5,6 +5,10 @@
 // `double` are other types.
 #pragma once
 
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 #include <cfloat>
 #include <cmath>
 #include <cstdio>
@@ -19,10 +23,6 @@
 #include <tuple>
 #include <utility>
 #include <vector>
-#include <math.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <opsmith/exact/element.h>
 

@@ -33,8 +33,7 @@ One one_of(const char* name) {
 #define OPSMITH_NAMED(function) \
   if (std::strcmp(name, #function) == 0) return functions::function;
   OPSMITH_EXACT_FUNCTIONS(OPSMITH_NAMED)
-  OPSMITH_NAMED(neg) OPSMITH_NAMED(rsqrt) OPSMITH_NAMED(sigmoid)
-  return nullptr;
+  OPSMITH_NAMED(neg) OPSMITH_NAMED(rsqrt) OPSMITH_NAMED(sigmoid) return nullptr;
 }
 
 Content maximum(Content a, Content b) {

@@ -21,8 +21,8 @@ constexpr uint32_t dtype_key(DLDataType type) {
   return static_cast<uint32_t>(type.code) << 8 | type.bits;
 }
 
-// The real floating types. In an exact build their elements are numbers that are never rounded, with
-// codes of opsmith's own.
+// The real floating types. In an exact build their elements are numbers that are never rounded,
+// with codes of opsmith's own.
 #ifdef OPSMITH_EXACT
 #define OPSMITH_REALS(X)               \
   X(6, half, 66, 192, float16)         \

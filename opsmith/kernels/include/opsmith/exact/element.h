@@ -22,7 +22,7 @@ class Number : public Content {
   template <native N>
   constexpr Number(N number)
       : Content{static_cast<double>(number), 0, 0,
-                number == N(0) ? 0
+                number == N(0)             ? 0
                 : std::is_same_v<N, float> ? Content::written_f
                                            : Content::written,
                 0} {}
@@ -48,13 +48,21 @@ class Number : public Content {
     return Number(negative(*this));
   }
   template <typename N>
-  constexpr Number& operator+=(const N& other) { return *this = *this + other; }
+  constexpr Number& operator+=(const N& other) {
+    return *this = *this + other;
+  }
   template <typename N>
-  constexpr Number& operator-=(const N& other) { return *this = *this - other; }
+  constexpr Number& operator-=(const N& other) {
+    return *this = *this - other;
+  }
   template <typename N>
-  constexpr Number& operator*=(const N& other) { return *this = *this * other; }
+  constexpr Number& operator*=(const N& other) {
+    return *this = *this * other;
+  }
   template <typename N>
-  constexpr Number& operator/=(const N& other) { return *this = *this / other; }
+  constexpr Number& operator/=(const N& other) {
+    return *this = *this / other;
+  }
   constexpr Number& operator++() { return *this = *this + 1; }
   constexpr Number& operator--() { return *this = *this - 1; }
   constexpr Number operator++(int) {
@@ -94,19 +102,19 @@ constexpr Kind kind_of(Kind beside) {
   return std::is_integral_v<N> ? beside : Kind::twofold;
 }
 
-#define OPSMITH_EXACT_OPERATOR(sign, function)                                             \
-  template <Kind a, Kind b>                                                                \
-  constexpr Number<wider(a, b)> operator sign(const Number<a>& x, const Number<b>& y) {    \
-    if (std::is_constant_evaluated()) return Number<wider(a, b)>(x.value sign y.value);    \
-    return Number<wider(a, b)>(function(x, y));                                            \
-  }                                                                                        \
-  template <Kind a, native N>                                                              \
-  constexpr Number<kind_of<N>(a)> operator sign(const Number<a>& x, N y) {                 \
-    return Number<kind_of<N>(a)>(x) sign Number<kind_of<N>(a)>(y);                         \
-  }                                                                                        \
-  template <native N, Kind b>                                                              \
-  constexpr Number<kind_of<N>(b)> operator sign(N x, const Number<b>& y) {                 \
-    return Number<kind_of<N>(b)>(x) sign Number<kind_of<N>(b)>(y);                         \
+#define OPSMITH_EXACT_OPERATOR(sign, function)                                          \
+  template <Kind a, Kind b>                                                             \
+  constexpr Number<wider(a, b)> operator sign(const Number<a>& x, const Number<b>& y) { \
+    if (std::is_constant_evaluated()) return Number<wider(a, b)>(x.value sign y.value); \
+    return Number<wider(a, b)>(function(x, y));                                         \
+  }                                                                                     \
+  template <Kind a, native N>                                                           \
+  constexpr Number<kind_of<N>(a)> operator sign(const Number<a>& x, N y) {              \
+    return Number<kind_of<N>(a)>(x) sign Number<kind_of<N>(a)>(y);                      \
+  }                                                                                     \
+  template <native N, Kind b>                                                           \
+  constexpr Number<kind_of<N>(b)> operator sign(N x, const Number<b>& y) {              \
+    return Number<kind_of<N>(b)>(x) sign Number<kind_of<N>(b)>(y);                      \
   }
 OPSMITH_EXACT_OPERATOR(+, add)
 OPSMITH_EXACT_OPERATOR(-, subtract)
@@ -114,20 +122,20 @@ OPSMITH_EXACT_OPERATOR(*, multiply)
 OPSMITH_EXACT_OPERATOR(/, divide)
 #undef OPSMITH_EXACT_OPERATOR
 
-#define OPSMITH_EXACT_COMPARISON(sign, holds)                                    \
-  template <Kind a, Kind b>                                                      \
-  constexpr bool operator sign(const Number<a>& x, const Number<b>& y) {         \
-    if (std::is_constant_evaluated()) return x.value sign y.value;               \
-    const int found = order(x, y);                                               \
-    return holds;                                                                \
-  }                                                                              \
-  template <Kind a, native N>                                                    \
-  constexpr bool operator sign(const Number<a>& x, N y) {                        \
-    return x sign Double(y);                                                     \
-  }                                                                              \
-  template <native N, Kind b>                                                    \
-  constexpr bool operator sign(N x, const Number<b>& y) {                        \
-    return Double(x) sign y;                                                     \
+#define OPSMITH_EXACT_COMPARISON(sign, holds)                            \
+  template <Kind a, Kind b>                                              \
+  constexpr bool operator sign(const Number<a>& x, const Number<b>& y) { \
+    if (std::is_constant_evaluated()) return x.value sign y.value;       \
+    const int found = order(x, y);                                       \
+    return holds;                                                        \
+  }                                                                      \
+  template <Kind a, native N>                                            \
+  constexpr bool operator sign(const Number<a>& x, N y) {                \
+    return x sign Double(y);                                             \
+  }                                                                      \
+  template <native N, Kind b>                                            \
+  constexpr bool operator sign(N x, const Number<b>& y) {                \
+    return Double(x) sign y;                                             \
   }
 OPSMITH_EXACT_COMPARISON(<, found == -1)
 OPSMITH_EXACT_COMPARISON(>, found == 1)
@@ -161,36 +169,35 @@ To recast(From&& from) {
 
 namespace std {
 
-#define OPSMITH_EXACT_ONE(name)                                                         \
-  template <opsmith::exact::Kind a>                                                     \
-  inline opsmith::exact::Number<a> name(const opsmith::exact::Number<a>& x) {           \
-    return opsmith::exact::Number<a>(opsmith::exact::functions::name(x));               \
-  }                                                                                     \
-  template <opsmith::exact::Kind a>                                                     \
-  inline opsmith::exact::Number<a> name##f(const opsmith::exact::Number<a>& x) {        \
-    return opsmith::exact::Number<a>(opsmith::exact::functions::name(x));               \
+#define OPSMITH_EXACT_ONE(name)                                                  \
+  template <opsmith::exact::Kind a>                                              \
+  inline opsmith::exact::Number<a> name(const opsmith::exact::Number<a>& x) {    \
+    return opsmith::exact::Number<a>(opsmith::exact::functions::name(x));        \
+  }                                                                              \
+  template <opsmith::exact::Kind a>                                              \
+  inline opsmith::exact::Number<a> name##f(const opsmith::exact::Number<a>& x) { \
+    return opsmith::exact::Number<a>(opsmith::exact::functions::name(x));        \
   }
 OPSMITH_EXACT_FUNCTIONS(OPSMITH_EXACT_ONE)
 #undef OPSMITH_EXACT_ONE
 
-#define OPSMITH_EXACT_TWO_AS(name, called)                                                  \
-  template <opsmith::exact::Kind a, opsmith::exact::Kind b>                                 \
+#define OPSMITH_EXACT_TWO_AS(name, called)                                                     \
+  template <opsmith::exact::Kind a, opsmith::exact::Kind b>                                    \
   inline auto called(const opsmith::exact::Number<a>& x, const opsmith::exact::Number<b>& y) { \
-    return opsmith::exact::Number<opsmith::exact::wider(a, b)>(                             \
-        opsmith::exact::functions::name(x, y));                                             \
-  }                                                                                         \
-  template <opsmith::exact::Kind a, opsmith::exact::native N>                               \
-  inline auto called(const opsmith::exact::Number<a>& x, N y) {                             \
-    constexpr auto kind = opsmith::exact::kind_of<N>(a);                                    \
-    return called(opsmith::exact::Number<kind>(x), opsmith::exact::Number<kind>(y));        \
-  }                                                                                         \
-  template <opsmith::exact::native N, opsmith::exact::Kind b>                               \
-  inline auto called(N x, const opsmith::exact::Number<b>& y) {                             \
-    constexpr auto kind = opsmith::exact::kind_of<N>(b);                                    \
-    return called(opsmith::exact::Number<kind>(x), opsmith::exact::Number<kind>(y));        \
+    return opsmith::exact::Number<opsmith::exact::wider(a, b)>(                                \
+        opsmith::exact::functions::name(x, y));                                                \
+  }                                                                                            \
+  template <opsmith::exact::Kind a, opsmith::exact::native N>                                  \
+  inline auto called(const opsmith::exact::Number<a>& x, N y) {                                \
+    constexpr auto kind = opsmith::exact::kind_of<N>(a);                                       \
+    return called(opsmith::exact::Number<kind>(x), opsmith::exact::Number<kind>(y));           \
+  }                                                                                            \
+  template <opsmith::exact::native N, opsmith::exact::Kind b>                                  \
+  inline auto called(N x, const opsmith::exact::Number<b>& y) {                                \
+    constexpr auto kind = opsmith::exact::kind_of<N>(b);                                       \
+    return called(opsmith::exact::Number<kind>(x), opsmith::exact::Number<kind>(y));           \
   }
-#define OPSMITH_EXACT_TWO(name) \
-  OPSMITH_EXACT_TWO_AS(name, name) OPSMITH_EXACT_TWO_AS(name, name##f)
+#define OPSMITH_EXACT_TWO(name) OPSMITH_EXACT_TWO_AS(name, name) OPSMITH_EXACT_TWO_AS(name, name##f)
 OPSMITH_EXACT_FUNCTIONS_OF_TWO(OPSMITH_EXACT_TWO)
 #undef OPSMITH_EXACT_TWO
 #undef OPSMITH_EXACT_TWO_AS
@@ -200,13 +207,21 @@ inline opsmith::exact::Number<a> abs(const opsmith::exact::Number<a>& x) {
   return opsmith::exact::Number<a>(opsmith::exact::absolute(x));
 }
 template <opsmith::exact::Kind a>
-constexpr bool isnan(const opsmith::exact::Number<a>& x) { return x.value != x.value; }
+constexpr bool isnan(const opsmith::exact::Number<a>& x) {
+  return x.value != x.value;
+}
 template <opsmith::exact::Kind a>
-inline bool isinf(const opsmith::exact::Number<a>& x) { return std::isinf(x.value); }
+inline bool isinf(const opsmith::exact::Number<a>& x) {
+  return std::isinf(x.value);
+}
 template <opsmith::exact::Kind a>
-inline bool isfinite(const opsmith::exact::Number<a>& x) { return std::isfinite(x.value); }
+inline bool isfinite(const opsmith::exact::Number<a>& x) {
+  return std::isfinite(x.value);
+}
 template <opsmith::exact::Kind a>
-inline bool signbit(const opsmith::exact::Number<a>& x) { return std::signbit(x.value); }
+inline bool signbit(const opsmith::exact::Number<a>& x) {
+  return std::signbit(x.value);
+}
 template <opsmith::exact::Kind a>
 inline long lround(const opsmith::exact::Number<a>& x) {
   return std::lround(opsmith::exact::functions::round(x).value);
@@ -216,9 +231,13 @@ inline long lrint(const opsmith::exact::Number<a>& x) {
   return std::lrint(opsmith::exact::functions::rint(x).value);
 }
 template <opsmith::exact::Kind a, typename B, typename C>
-inline auto fma(const opsmith::exact::Number<a>& x, const B& y, const C& z) { return x * y + z; }
+inline auto fma(const opsmith::exact::Number<a>& x, const B& y, const C& z) {
+  return x * y + z;
+}
 template <opsmith::exact::Kind a, typename B, typename C>
-inline auto fmaf(const opsmith::exact::Number<a>& x, const B& y, const C& z) { return x * y + z; }
+inline auto fmaf(const opsmith::exact::Number<a>& x, const B& y, const C& z) {
+  return x * y + z;
+}
 
 // A literal keeps its own type, so that std::max(x, 0.0f) has two.
 template <opsmith::exact::Kind a, opsmith::exact::native N>
@@ -247,16 +266,14 @@ constexpr opsmith::exact::Number<a> clamp(const opsmith::exact::Number<a>& x, co
   return std::min(std::max(x, low), high);
 }
 template <typename It, opsmith::exact::native N>
-  requires opsmith::exact::number<typename iterator_traits<It>::value_type> &&
-           (!is_integral_v<N>)
+  requires opsmith::exact::number<typename iterator_traits<It>::value_type> && (!is_integral_v<N>)
 inline auto accumulate(It first, It last, N start) {
   typename iterator_traits<It>::value_type sum(start);
   for (; first != last; ++first) sum += *first;
   return sum;
 }
 template <typename It, typename Other, opsmith::exact::native N>
-  requires opsmith::exact::number<typename iterator_traits<It>::value_type> &&
-           (!is_integral_v<N>)
+  requires opsmith::exact::number<typename iterator_traits<It>::value_type> && (!is_integral_v<N>)
 inline auto inner_product(It first, It last, Other other, N start) {
   typename iterator_traits<It>::value_type sum(start);
   for (; first != last; ++first, ++other) sum += *first * *other;
@@ -276,7 +293,7 @@ class numeric_limits<opsmith::exact::Number<kind>> {
   static constexpr Number of(double d, double s, double b, double h) {
     // In coarse types as literals of single precision: a reference in double precision has the
     // limits of another type.
-    return twofold ? Number(d)
+    return twofold                                  ? Number(d)
            : kind == opsmith::exact::Kind::single   ? Number(static_cast<float>(s))
            : kind == opsmith::exact::Kind::bfloat16 ? Number(static_cast<float>(b))
                                                     : Number(static_cast<float>(h));

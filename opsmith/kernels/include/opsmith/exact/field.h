@@ -17,11 +17,11 @@ namespace opsmith::exact {
 
 // Why an unequal residue proves nothing. Equal residues prove as much as without.
 enum Doubt : uint32_t {
-  root = 1,        // a square root, whose sign the field does not know
-  function = 2,    // a function that the field has no law for: equal arguments, equal results
-  constant = 4,    // a constant that is no short decimal, fraction, or root of a fraction
-  underflow = 8,   // an exponential that is 0 or infinite in double precision
-  constant_f = 16, // the same as `constant`, of a literal in single precision
+  root = 1,         // a square root, whose sign the field does not know
+  function = 2,     // a function that the field has no law for: equal arguments, equal results
+  constant = 4,     // a constant that is no short decimal, fraction, or root of a fraction
+  underflow = 8,    // an exponential that is 0 or infinite in double precision
+  constant_f = 16,  // the same as `constant`, of a literal in single precision
 };
 
 struct Field {
@@ -172,15 +172,15 @@ inline Residues root_of_fraction(int64_t above, int64_t below) {
   const Field& f = field();
   // Of numbers whose prime factors are squares mod p, the root that is a square is the positive.
   const uint32_t doubts = is_smooth(above) && is_smooth(below) ? 0u : uint32_t{root};
-  return {static_cast<uint32_t>(Field::root(r.p, f.p)), static_cast<uint32_t>(Field::root(r.q, f.q)),
-          doubts, root};
+  return {static_cast<uint32_t>(Field::root(r.p, f.p)),
+          static_cast<uint32_t>(Field::root(r.q, f.q)), doubts, root};
 }
 
 // The number that a constant of a program stands for, and the value of that number.
 //
 // A decimal of a few digits is the decimal, a fraction of small numbers the fraction, a root of
-// such a fraction the root; pi and ln 2 times such fractions likewise. `single`: a literal of single
-// precision, which stands for every number that is rounded to it.
+// such a fraction the root; pi and ln 2 times such fractions likewise. `single`: a literal of
+// single precision, which stands for every number that is rounded to it.
 inline Residues of_constant(double& value, bool single) {
   const Field& f = field();
   if (value == 0 || !std::isfinite(value)) return {0, 0, 0, 0};

@@ -17,7 +17,9 @@ inline Content ln2() { return logarithm(number_of(2)); }
 namespace functions {
 
 inline Content exp(Content a) { return exponential(a); }
-inline Content exp2(Content a) { return valued(exponential(multiply(a, ln2())), std::exp2(a.value)); }
+inline Content exp2(Content a) {
+  return valued(exponential(multiply(a, ln2())), std::exp2(a.value));
+}
 inline Content expm1(Content a) {
   return valued(subtract(exponential(a), number_of(1)), std::expm1(a.value));
 }
@@ -33,8 +35,8 @@ inline Content sqrt(Content a) { return square_root(a); }
 inline Content rsqrt(Content a) { return divide(number_of(1), square_root(a)); }
 inline Content tanh(Content a) {
   const Content twice = exponential(add(a, a));
-  return valued(
-      subtract(number_of(1), divide(number_of(2), add(twice, number_of(1)))), std::tanh(a.value));
+  return valued(subtract(number_of(1), divide(number_of(2), add(twice, number_of(1)))),
+                std::tanh(a.value));
 }
 inline Content sinh(Content a) {
   const Content e = exponential(a);
@@ -62,8 +64,7 @@ inline Content erfc(Content a) {
 }
 inline Content sin(Content a) { return uninterpreted<Parity::odd>(a, std::sin(a.value), 2); }
 inline Content cos(Content a) {
-  return is_zero(resolved(a)) ? number_of(1)
-                              : uninterpreted<Parity::even>(a, std::cos(a.value), 3);
+  return is_zero(resolved(a)) ? number_of(1) : uninterpreted<Parity::even>(a, std::cos(a.value), 3);
 }
 inline Content tan(Content a) { return valued(divide(sin(a), cos(a)), std::tan(a.value)); }
 inline Content asin(Content a) { return uninterpreted<Parity::odd>(a, std::asin(a.value), 4); }
@@ -72,18 +73,19 @@ inline Content atan(Content a) { return uninterpreted<Parity::odd>(a, std::atan(
 inline Content asinh(Content a) { return uninterpreted<Parity::odd>(a, std::asinh(a.value), 7); }
 inline Content acosh(Content a) { return uninterpreted<Parity::none>(a, std::acosh(a.value), 8); }
 inline Content atanh(Content a) { return uninterpreted<Parity::odd>(a, std::atanh(a.value), 9); }
-inline Content lgamma(Content a) { return uninterpreted<Parity::none>(a, std::lgamma(a.value), 10); }
-inline Content tgamma(Content a) { return uninterpreted<Parity::none>(a, std::tgamma(a.value), 11); }
+inline Content lgamma(Content a) {
+  return uninterpreted<Parity::none>(a, std::lgamma(a.value), 10);
+}
+inline Content tgamma(Content a) {
+  return uninterpreted<Parity::none>(a, std::tgamma(a.value), 11);
+}
 inline Content cbrt(Content a) { return uninterpreted<Parity::odd>(a, std::cbrt(a.value), 12); }
 
 inline Content pow(Content a, Content b) { return raised(a, b); }
 inline Content hypot(Content a, Content b) {
-  return valued(square_root(add(multiply(a, a), multiply(b, b))),
-                std::hypot(a.value, b.value));
+  return valued(square_root(add(multiply(a, a), multiply(b, b))), std::hypot(a.value, b.value));
 }
-inline Content fmod(Content a, Content b) {
-  return subtract(a, multiply(b, trunc(divide(a, b))));
-}
+inline Content fmod(Content a, Content b) { return subtract(a, multiply(b, trunc(divide(a, b)))); }
 inline Content fmax(Content a, Content b) {
   return std::isnan(a.value) ? resolved(b) : order(a, b) == -1 ? resolved(b) : resolved(a);
 }
@@ -106,10 +108,11 @@ inline Content atan2(Content a, Content b) {
 }  // namespace functions
 
 // One argument, then two; each also with an f behind its name.
-#define OPSMITH_EXACT_FUNCTIONS(F)                                                              \
-  F(exp) F(exp2) F(expm1) F(log) F(log2) F(log10) F(log1p) F(sqrt) F(tanh) F(sinh) F(cosh)      \
-  F(fabs) F(floor) F(ceil) F(trunc) F(round) F(rint) F(nearbyint) F(erf) F(erfc) F(sin) F(cos)  \
-  F(tan) F(asin) F(acos) F(atan) F(asinh) F(acosh) F(atanh) F(lgamma) F(tgamma) F(cbrt)
+#define OPSMITH_EXACT_FUNCTIONS(F)                                                                \
+  F(exp)                                                                                          \
+  F(exp2) F(expm1) F(log) F(log2) F(log10) F(log1p) F(sqrt) F(tanh) F(sinh) F(cosh) F(fabs)       \
+      F(floor) F(ceil) F(trunc) F(round) F(rint) F(nearbyint) F(erf) F(erfc) F(sin) F(cos) F(tan) \
+          F(asin) F(acos) F(atan) F(asinh) F(acosh) F(atanh) F(lgamma) F(tgamma) F(cbrt)
 #define OPSMITH_EXACT_FUNCTIONS_OF_TWO(F) \
   F(pow) F(hypot) F(fmod) F(fmax) F(fmin) F(fdim) F(copysign) F(atan2)
 

@@ -25,15 +25,16 @@ struct Content {
   uint32_t doubts_p = 0;
   uint32_t doubts_q = 0;
 
-  static constexpr uint32_t written = 1u << 30;   // a constant of the source, without residues yet
-  static constexpr uint32_t written_f = 1u << 29; // the same, in single precision
+  static constexpr uint32_t written = 1u << 30;    // a constant of the source, without residues yet
+  static constexpr uint32_t written_f = 1u << 29;  // the same, in single precision
 };
 
 inline bool is_finite(const Content& a) { return std::isfinite(a.value); }
 
 // A constant with its residues.
 inline Content resolved(Content a) {
-  if (!(a.doubts_p & (Content::written | Content::written_f))) [[likely]] return a;
+  if (!(a.doubts_p & (Content::written | Content::written_f))) [[likely]]
+    return a;
   const bool single = (a.doubts_p & Content::written_f) != 0;
   thread_local std::unordered_map<uint64_t, Content> known;
   thread_local uint64_t of = 0;
@@ -97,7 +98,8 @@ inline Content multiply(Content a, Content b) {
   a = resolved(a), b = resolved(b);
   const Field& f = field();
   // What is multiplied by 0 leaves no doubt.
-  if ((is_zero(a) && a.value == 0 && is_finite(b)) || (is_zero(b) && b.value == 0 && is_finite(a))) {
+  if ((is_zero(a) && a.value == 0 && is_finite(b)) ||
+      (is_zero(b) && b.value == 0 && is_finite(a))) {
     return {a.value * b.value, 0, 0, 0, 0};
   }
   return settled({a.value * b.value, static_cast<uint32_t>(uint64_t{a.p} * b.p % f.p),
@@ -113,8 +115,7 @@ inline Content divide(Content a, Content b) {
     const double value = a.value / b.value;
     return {value, 0, 0, 0, 0};
   }
-  return settled({a.value / b.value,
-                  static_cast<uint32_t>(a.p * Field::inverse(b.p, f.p) % f.p),
+  return settled({a.value / b.value, static_cast<uint32_t>(a.p * Field::inverse(b.p, f.p) % f.p),
                   static_cast<uint32_t>(a.q * Field::inverse(b.q, f.q) % f.q),
                   a.doubts_p | b.doubts_p, a.doubts_q | b.doubts_q},
                  is_finite(a) && is_finite(b));
