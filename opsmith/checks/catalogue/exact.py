@@ -131,7 +131,7 @@ class Comparison:
             ) from None
         ((call,),) = report.calls
         if call.refused:
-            raise Inapplicable(f"the kernel refuses a case that the reference takes: {call.refused}")
+            raise Inapplicable(f"the kernel refuses what the reference takes: {call.refused}")
         return call.tensors()
 
 
