@@ -112,7 +112,8 @@ class Comparison:
             raise Inapplicable(f"the reference leaves the field: {error}") from None
         finally:
             torch.set_default_dtype(before)
-        return list(zip(output_names(self.trial.signature, returned), found, strict=True))
+        names = output_names(self.trial.signature, returned, arguments)
+        return list(zip(names, found, strict=True))
 
     def _kernel(self, arguments: Mapping[str, Any], draw: int) -> list[Any]:
         arrays.select(draw % arrays.FIELDS)
