@@ -16,7 +16,7 @@ from opsmith.checks.harness.symbolize import innermost
 from opsmith.checks.isolation.fork_detection import FORK_CODE
 from opsmith.kernels.build.scratch import scratch_folder
 from opsmith.kernels.build.watchdog import watched
-from opsmith.operators.core.arguments import DTYPES, dtype_name, each_tensor, every_tensor_in
+from opsmith.operators.core.arguments import DTYPES, dtype_name, each_tensor
 from opsmith.signature import Parameter, ScalarType, SequenceType, Signature
 
 _CODES = {
@@ -422,7 +422,11 @@ def _call(
         memory = reader.take(reader.get("Q"))
         results.append(_result(memory, (code, bits), shape))
     blocks = [reader.take(reader.get("Q")) for _ in range(reader.get("I"))]
-    before = every_tensor_in({p.name: arguments[p.name] for p in signature.mutated})
+    before = [
+        (f"{p.name}[{place}]" if isinstance(arguments[p.name], list | tuple) else p.name, tensor)
+        for p in signature.mutated
+        for place, tensor in enumerate(each_tensor(arguments[p.name]))
+    ]
     written = {
         name: _rewritten(tensor, block)
         for (name, tensor), block in zip(before, blocks, strict=False)
