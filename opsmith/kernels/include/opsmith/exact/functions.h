@@ -108,15 +108,13 @@ inline Content atan2(Content a, Content b) {
 }  // namespace functions
 
 // One argument, then two; each also with an f behind its name.
-#define OPSMITH_EXACT_FUNCTIONS(F)                                                              \
-  F(exp)                                                                                        \
-  F(exp2)                                                                                       \
-  F(expm1)                                                                                      \
-  F(log)                                                                                        \
-  F(log2) F(log10) F(log1p) F(sqrt) F(tanh) F(sinh) F(cosh) F(fabs) F(floor) F(ceil) F(trunc)   \
-      F(round) F(rint) F(nearbyint) F(erf) F(erfc) F(sin) F(cos) F(tan) F(asin) F(acos) F(atan) \
-          F(asinh) F(acosh) F(atanh) F(lgamma) F(tgamma) F(cbrt)
+// clang-format off
+#define OPSMITH_EXACT_FUNCTIONS(F)                                                            \
+  F(exp) F(exp2) F(expm1) F(log) F(log2) F(log10) F(log1p) F(sqrt) F(tanh) F(sinh) F(cosh)    \
+  F(fabs) F(floor) F(ceil) F(trunc) F(round) F(rint) F(nearbyint) F(erf) F(erfc) F(sin)       \
+  F(cos) F(tan) F(asin) F(acos) F(atan) F(asinh) F(acosh) F(atanh) F(lgamma) F(tgamma) F(cbrt)
 #define OPSMITH_EXACT_FUNCTIONS_OF_TWO(F) \
   F(pow) F(hypot) F(fmod) F(fmax) F(fmin) F(fdim) F(copysign) F(atan2)
+// clang-format on
 
 }  // namespace opsmith::exact
