@@ -13,6 +13,7 @@ from opsmith.checks.attribution import Attribution
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import CHANGED, Failure
 from opsmith.checks.cases.subject import Subject
+from opsmith.checks.isolation.call_ways import PLAIN, call_in
 from opsmith.checks.isolation.fork_detection import forking_fails
 from opsmith.checks.numerics.comparison import same_bits
 from opsmith.kernels import HOST
@@ -34,6 +35,8 @@ class KernelCaller:
         caller: the process that the kernel runs in; `None` for this process.
         keep: number of results that are compared again after later calls.
         threads: number of threads that the kernel runs with.
+        way: the way to call, see `opsmith.checks.isolation.call_ways`.
+        repeats: number of equal calls to make before each call.
     """
 
     subject: Subject
@@ -42,6 +45,8 @@ class KernelCaller:
     caller: Caller | None = None
     keep: int = 0
     threads: int = field(default_factory=torch.get_num_threads)
+    way: str = PLAIN
+    repeats: int = 0
     _earlier: list[tuple[list[Tensor], list[Tensor]]] = field(default_factory=list)
 
     def make(self, case: Case) -> dict[str, Any]:
@@ -54,7 +59,7 @@ class KernelCaller:
         operator = self.subject.operator
         positional, keywords = operator.split(arguments)
         with forking_fails(), threads(self.threads):
-            return operator(*positional, **keywords)
+            return call_in(self.way, lambda: operator(*positional, **keywords))
 
     def run(self, arguments: Mapping[str, Any]) -> list[Tensor]:
         """Call the operator, and return its results and then the tensors that it wrote into.
@@ -66,8 +71,16 @@ class KernelCaller:
         if self.caller is not None:
             self.caller.keep, self.caller.raises = self.keep, self.attribution.raises
             return self.caller.run(
-                operator, arguments, device=self.subject.device, threads=self.threads
+                operator,
+                arguments,
+                device=self.subject.device,
+                threads=self.threads,
+                way=self.way,
+                repeats=self.repeats,
             )
+        # The copies are made first: a call may write into its arguments.
+        for others in [Case(operator.signature, arguments).make() for _ in range(self.repeats)]:
+            self.call(others)
         found = flatten(operator.signature, self.call(arguments), arguments)
         for results, copies in self._earlier:
             if not same_bits(results, copies):

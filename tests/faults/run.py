@@ -35,6 +35,7 @@ MODULES = (
     "neighbours",
     "selections",
     "sizes",
+    "samples",
     "state",
     "classes",
     "gradients",
@@ -68,6 +69,7 @@ CHECKS = {
     "fake kernels": "fake",
     "memory": "bounds",
     "threads": "schedules",
+    "ways to call": "reference",
     HANGING: "reference",
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -13,6 +15,12 @@ from opsmith.signature.constraints import ValueRange
 ARRANGEMENTS = ("equal", "ties", "sorted", "reversed", "ends of the range")
 #: Kinds of values for floating-point tensors without declared constraints on their values.
 FLOATS = ("large", "huge", "tiny", "denormal", "zeros", "signed zeros", "NaN", "infinity")
+#: Magnitudes that are log-uniform: of every element by itself, or one for the whole tensor.
+MAGNITUDES = "all magnitudes"
+ONE_MAGNITUDE = "one magnitude"
+#: Zeros, and few values that are far from zero along the longest dimension, spread over all of it:
+#: a sum of them has a small tolerance, however long it is.
+NEEDLES = "few among zeros"
 #: Large values that are all equal: the sum of many exceeds the range of half precision.
 LARGE_EQUAL = "large and equal"
 #: One value along the longest dimension; the tensor's first value is a power of two. A sum along
@@ -24,6 +32,12 @@ RUNS = "runs of one value"
 #: size need so many elements for that, that the tolerance has grown beyond what is lost.
 SMALL_BESIDE_LARGE = ("small beside large", "small squares beside large")
 _PARTIAL_SUMS = 8
+#: Number of values along a line of `NEEDLES`: every tenth of a line contains some.
+_NEEDLES = 24
+#: The magnitudes lie between the inverse of this number and this number.
+_REACH = 1e18
+#: Kinds whose values may be too large for a dtype.
+_CLAMPED = ("large", "huge", MAGNITUDES, ONE_MAGNITUDE)
 #: Integers are drawn as int64.
 _LARGEST = torch.iinfo(torch.int64).max
 
@@ -34,7 +48,7 @@ def takes(parameter: Parameter, dtype: torch.dtype, kind: str) -> bool:
     Args:
         parameter: the parameter that the tensor is passed for.
         dtype: the tensor's dtype.
-        kind: one of `ARRANGEMENTS`, `FLOATS` or `SMALL_BESIDE_LARGE`, `LARGE_EQUAL` or `RUNS`.
+        kind: one of `ARRANGEMENTS` or `FLOATS`, or another constant of this module.
     """
     constraints = parameter.constraints
     if kind in parameter.unspecified:
@@ -43,7 +57,8 @@ def takes(parameter: Parameter, dtype: torch.dtype, kind: str) -> bool:
         return kind == "equal" and not constraints
     if kind == "ends of the range" and dtype.is_floating_point:
         return bool(constraints) and all(_closed(one) for one in constraints)
-    if kind in (*ARRANGEMENTS, RUNS):
+    integers = not dtype.is_floating_point
+    if kind in (*ARRANGEMENTS, RUNS) or (kind == MAGNITUDES and integers):
         return all(isinstance(one, ValueRange) and one.start is None for one in constraints)
     if kind in SMALL_BESIDE_LARGE and dtype not in (torch.float16, torch.bfloat16):
         return False
@@ -68,7 +83,7 @@ def arranged(
 
     Args:
         drawn: any values.
-        kind: one of `ARRANGEMENTS`, or `RUNS`.
+        kind: one of `ARRANGEMENTS`, `RUNS`, or for integers `MAGNITUDES`.
         ends: the least and the largest allowed value.
         generator: source of the random numbers.
     """
@@ -83,7 +98,9 @@ def arranged(
     if kind == RUNS and drawn.dim():
         longest = max(range(drawn.dim()), key=lambda dim: drawn.shape[dim])
         return drawn.narrow(longest, 0, 1).expand(drawn.shape).contiguous()
-    chosen = torch.rand(drawn.shape, generator=generator)
+    chosen = torch.rand(drawn.shape, generator=generator, dtype=torch.float64)
+    if kind == MAGNITUDES:
+        return _integer_magnitudes(drawn, ends, chosen, generator)
     if kind == "ties":
         few = drawn.flatten()[: min(3, drawn.numel())]
         return few[(chosen * len(few)).long()]
@@ -92,6 +109,21 @@ def arranged(
         other = torch.where(chosen < 0.9, _between(drawn, ends, generator), drawn)
         return torch.where(chosen < 0.35, low, torch.where(chosen < 0.7, high, other))
     return drawn
+
+
+def _integer_magnitudes(
+    drawn: Tensor, ends: tuple[float | int, float | int], share: Tensor, generator: torch.Generator
+) -> Tensor:
+    """Draw integers whose logarithms are uniform, of both signs where the range has both."""
+    low, high = int(ends[0]), min(int(ends[1]), _LARGEST)
+    least, most = max(low, 0), max(high, 0)
+    upper = math.log(max(most, least, 1))
+    values = torch.exp(math.log(max(least, 1)) + share * (upper - math.log(max(least, 1))))
+    found = values.clamp(max=2.0**62).to(torch.int64)
+    if low < 0:
+        negative = torch.rand(drawn.shape, generator=generator) < 0.5
+        found = torch.where(negative, (-found).clamp(min=max(low, -_LARGEST)), found)
+    return found.clamp(max=high).to(drawn.dtype)
 
 
 def _between(
@@ -114,7 +146,8 @@ def extreme(normal: Tensor, kind: str, dtype: torch.dtype, generator: torch.Gene
 
     Args:
         normal: normally distributed values in double precision.
-        kind: one of `FLOATS` or `SMALL_BESIDE_LARGE`, or `LARGE_EQUAL`.
+        kind: one of `FLOATS` or `SMALL_BESIDE_LARGE`, `LARGE_EQUAL`, `MAGNITUDES`, `ONE_MAGNITUDE`
+            or `NEEDLES`.
         dtype: dtype that the values are converted to; decides which values are large or tiny.
         generator: source of the random numbers.
     """
@@ -137,6 +170,10 @@ def extreme(normal: Tensor, kind: str, dtype: torch.dtype, generator: torch.Gene
         values = normal * (1e-100 if wide else info.smallest_normal**0.5 / 4)
     elif kind == "denormal":
         values = normal * info.smallest_normal / 4
+    elif kind in (MAGNITUDES, ONE_MAGNITUDE):
+        values = _magnitudes(normal, info, None if kind == MAGNITUDES else (), generator)
+    elif kind == NEEDLES:
+        values = torch.where(_needles(normal.shape, generator), 8 * normal.sign() + normal, 0.0)
     elif kind == "zeros":
         values = torch.zeros_like(normal)
     elif kind == "signed zeros":
@@ -148,7 +185,7 @@ def extreme(normal: Tensor, kind: str, dtype: torch.dtype, generator: torch.Gene
         if values.numel():
             place = int(torch.randint(values.numel(), (), generator=generator))
             values.view(-1)[place] = special
-    return values.clamp(-info.max, info.max) if kind in ("large", "huge") else values
+    return values.clamp(-info.max, info.max) if kind in _CLAMPED else values
 
 
 def _small_beside_large(normal: Tensor, eps: float, squared: bool) -> Tensor:
@@ -164,3 +201,32 @@ def _small_beside_large(normal: Tensor, eps: float, squared: bool) -> Tensor:
     large = torch.exp2(normal.flatten()[0].abs().log2().round())
     sizes = [length if dim == longest else 1 for dim in range(normal.dim())]
     return (large * along).view(sizes).expand(normal.shape).contiguous()
+
+
+def _magnitudes(
+    normal: Tensor, info: torch.finfo, size: tuple[int, ...] | None, generator: torch.Generator
+) -> Tensor:
+    """Return values whose logarithms are uniform over what a dtype can hold, up to `_REACH`."""
+    share = torch.rand(
+        normal.shape if size is None else size, generator=generator, dtype=torch.float64
+    )
+    low = math.log(max(1 / _REACH, info.smallest_normal))
+    high = math.log(min(_REACH, info.max / 4))
+    scale = torch.exp(low + share * (high - low))
+    digits = normal.sign() * (1 + torch.frac(normal.abs()))
+    return (digits if size is None else normal) * scale
+
+
+def _needles(shape: torch.Size, generator: torch.Generator) -> Tensor:
+    """Mark a few places along the longest dimension: one in each of some equal parts of it."""
+    if not shape:
+        return torch.ones(shape, dtype=torch.bool)
+    longest = max(range(len(shape)), key=lambda dim: shape[dim])
+    length = shape[longest]
+    rows = [size for dim, size in enumerate(shape) if dim != longest]
+    parts = min(_NEEDLES, length)
+    first = torch.arange(parts, dtype=torch.float64) * length / max(parts, 1)
+    within = torch.rand((*rows, parts), generator=generator, dtype=torch.float64)
+    places = (first + within * length / max(parts, 1)).long().clamp(max=max(length - 1, 0))
+    marked = torch.zeros((*rows, length), dtype=torch.bool).scatter_(-1, places, True)
+    return marked.movedim(-1, longest)

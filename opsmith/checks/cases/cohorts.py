@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from opsmith.checks.cases.boundary_values import (
     ARRANGEMENTS,
     FLOATS,
     LARGE_EQUAL,
+    MAGNITUDES,
+    NEEDLES,
+    ONE_MAGNITUDE,
     RUNS,
     SMALL_BESIDE_LARGE,
     takes,
@@ -40,6 +44,10 @@ _BOUNDARIES = (
     (2047, 2048, 2049, 4095, 4096),
     (4097,),
 )
+#: Sizes longer than the vectors and rows that kernels keep in registers.
+_LONG_ROWS = (257, 511, 513, 1000, 1025, 2049)
+#: Number of elements that a large tensor exceeds: 16 bits cannot number them.
+_MANY = 66_000
 #: Number of dimensions that are tried at boundaries. Another seed chooses other dimensions.
 _DIMENSIONS = 4
 #: Largest number of elements of a case with served sizes: the author asked for these sizes.
@@ -47,12 +55,20 @@ _LARGE = 1 << 24
 #: Numbers that hand-written tests rarely contain. All but the smallest dtypes represent the
 #: floats exactly.
 _FAR = {
-    "float": (-1.0, 0.0, 100.0, -100.0, 0.0078125, 1000.0),
+    "float": (-1.0, 0.0, 100.0, -100.0, 0.0078125, 1000.0, 0.1),
     "int": (-1, 0, 100, -100, 1000, 70000),
+}
+#: Ranges whose numbers are drawn log-uniformly, beside `_FAR`.
+_FAR_RANGES = {
+    "float": ((1e3, 1e6), (1e6, 1e15), (1e-7, 1e-2)),
+    "int": ((101, 999), (1001, 70_000)),
 }
 #: Failure codes by kind of values. For NaN and infinity, the comparison chooses the code.
 _CODES = {
-    **dict.fromkeys(("large", "huge", "tiny", "denormal", "ends of the range"), "OPS-VALUE-RANGE"),
+    **dict.fromkeys(
+        ("large", "huge", "tiny", "denormal", "ends of the range", MAGNITUDES, ONE_MAGNITUDE),
+        "OPS-VALUE-RANGE",
+    ),
     **dict.fromkeys(("equal", "ties", "sorted", "reversed"), "OPS-VALUE-ORDER"),
     **dict.fromkeys(("zeros", "signed zeros"), "OPS-VALUE-ZERO"),
     **dict.fromkeys(("NaN", "infinity"), ""),
@@ -64,6 +80,8 @@ _LONG = {"float16": 4097, "bfloat16": 1025}
 _PARTIAL = 4097
 #: Larger integers than normal sampling draws, for arguments without a small upper bound.
 _BEYOND = (9, 17, 33, 65)
+#: Number of cases by kind of values.
+_EXAMPLES = {"NaN": 8, "infinity": 8, "large": 2, "denormal": 2, "zeros": 2, ONE_MAGNITUDE: 6}
 _FEW = (2, 3, 1, 5)
 _MODEST = (3, 5, 2, 8, 1, 17, 4)
 #: Sizes that mostly leave room for such larger integers.
@@ -78,7 +96,8 @@ class Cohort:
         name: the name in reports.
         wanted: description of the cases to sample.
         examples: number of cases.
-        other_examples: number of cases in each dtype other than the default one.
+        other_examples: number of cases in a dtype other than the default one.
+        every_dtype: whether every dtype other than the default one has these cases.
         half_examples: number of cases in half precision.
         halves: half precision dtypes in order of preference; the first that the kernel supports is
             used.
@@ -91,6 +110,7 @@ class Cohort:
     other_examples: int = 0
     half_examples: int = 0
     halves: tuple[str, ...] = ("float16", "bfloat16")
+    every_dtype: bool = False
     code: str = ""
 
 
@@ -136,16 +156,50 @@ def sizes(signature: Signature, seed: int) -> Iterator[Cohort]:
         if length := fitting.near(name, _PARTIAL):
             for kind, halves in zip(SMALL_BESIDE_LARGE, itertools.permutations(_LONG), strict=True):
                 yield _long_sums(name, length, kind, halves, 1)
+        for half in _LONG:
+            # A sum of few terms has a small tolerance, so it shows which parts are left out.
+            if length := fitting.near(name, 1025):
+                yield _long_sums(name, length, NEEDLES, (half,))
+    for name in some:
+        if length := fitting.near(name, rng.choice(_LONG_ROWS)):
+            wanted = Wanted(sizes=_FEW, forced={name: length})
+            yield Cohort("long rows", wanted, 0, 1, every_dtype=True, code="OPS-SIZE-BOUNDARY")
     for name in some:
         # The sum of many large numbers exceeds the range of half precision.
         if length := fitting.near(name, _LONG["float16"]):
             yield _long_sums(name, length, LARGE_EQUAL, tuple(_LONG))
     if signature.variadic_dims or any(_any_rank(p) for p in signature.tensors):
-        wanted = Wanted(sizes=(2, 1, 3), ranks=(4, 5))
-        yield Cohort("many dimensions", wanted, 4, code="OPS-SIZE-RANK")
+        wanted = Wanted(sizes=(2, 1, 3), ranks=(4, 6, 5, 7))
+        yield Cohort("many dimensions", wanted, 6, code="OPS-SIZE-RANK")
     if any(p.is_tensor_list or isinstance(p.type, SequenceType) for p in signature.parameters):
         wanted = Wanted(sizes=(2, 3, 1), lengths=(5, 7, 9))
         yield Cohort("long lists", wanted, 3, code="OPS-SIZE-LIST")
+
+
+def large(signature: Signature) -> Iterator[Cohort]:
+    """Yield one case for each dtype with a tensor of more than 65536 elements."""
+    for forced in _large_sizes(signature):
+        wanted = Wanted(sizes=(1, 2, 3), forced=forced, max_elements=1 << 18, ranks=(1, 2))
+        yield Cohort("many elements", wanted, 1, 1, every_dtype=True, code="OPS-SIZE-BOUNDARY")
+
+
+def _large_sizes(signature: Signature) -> Iterator[dict[str, int]]:
+    """Yield the sizes that make the tensor with the most dimensions large: all of them alike."""
+    named = [
+        list(dict.fromkeys(name for dim in type_.shape.dims if (name := str(dim).lstrip("*"))))
+        for parameter in signature.tensors
+        if (type_ := parameter.tensor_type) is not None and type_.shape is not None
+    ]
+    fitting = Fitting(signature)
+    for names in sorted(named, key=len, reverse=True):
+        names = [name for name in names if name in signature.dims]
+        if not names:
+            continue
+        side = math.ceil(_MANY ** (1 / len(names)))
+        sizes = {name: fitting.near(name, side) for name in names}
+        if all(sizes.values()):
+            yield {name: size for name, size in sizes.items() if size}
+            return
 
 
 def fixed_dtypes(signature: Signature) -> frozenset[str]:
@@ -168,16 +222,17 @@ def _long_sums(
 
 def values(signature: Signature, dtype: str | None) -> Iterator[Cohort]:
     """Yield cases whose tensors hold other values than normally distributed ones."""
-    for kind in (*FLOATS, *ARRANGEMENTS):
+    for kind in (*FLOATS, *ARRANGEMENTS, MAGNITUDES, ONE_MAGNITUDE):
         if any(takes(p, _dtype(signature, p, dtype), kind) for p in signature.tensors):
             # The few special elements have to reach the places where the operator handles them.
-            examples = 8 if kind in ("NaN", "infinity") else 3
+            examples = _EXAMPLES.get(kind, 3)
             yield Cohort(kind, Wanted(sizes=_MODEST, values=kind), examples, 2, code=_CODES[kind])
 
 
-def arguments(signature: Signature) -> Iterator[Cohort]:
+def arguments(signature: Signature, seed: int) -> Iterator[Cohort]:
     """Yield cases with numbers far from 1, with every choice, and with one tensor passed twice."""
     sizes = scalars_in_shapes(signature)
+    rng = random.Random(seed)
     # Numbers that are compared with sizes are drawn with these.
     compared = {
         scalar.parameter
@@ -188,7 +243,7 @@ def arguments(signature: Signature) -> Iterator[Cohort]:
     free = [parameter for parameter in signature.parameters if parameter.name not in compared]
     numbers = [(p, kind) for p in free if (kind := _number_kind(p)) and p.name not in sizes]
     for parameter, kind in numbers[:_DIMENSIONS]:
-        for number in _FAR[kind]:
+        for number in (*_FAR[kind], *_far_numbers(kind, rng)):
             given = {parameter.name: _as_given(parameter, number)}
             wanted = Wanted(sizes=_MODEST, given=given)
             yield Cohort("numbers", wanted, code="OPS-ARGUMENT-NUMBER")
@@ -205,6 +260,13 @@ def arguments(signature: Signature) -> Iterator[Cohort]:
     for first, second in itertools.islice(_alike(signature), 4):
         equal = Wanted(sizes=(3, 5, 2, 8), same=(first, second), square=True)
         yield Cohort("same tensor", equal, 2, code="OPS-ARGUMENT-SAME")
+
+
+def _far_numbers(kind: str, rng: random.Random) -> Iterator[float]:
+    """Draw numbers whose logarithms are uniform."""
+    for low, high in _FAR_RANGES[kind]:
+        number = math.exp(rng.uniform(math.log(low), math.log(high)))
+        yield round(number) if kind == "int" else rng.choice((number, -number))
 
 
 def overlaps(signature: Signature) -> Iterator[Cohort]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from opsmith.checks.cases import layouts
 from opsmith.checks.cases.boundary_values import takes
 from opsmith.checks.cases.case import Case
-from opsmith.checks.cases.dependencies import readers_last, reads_of, scalars_in_shapes
+from opsmith.checks.cases.dependencies import readers_last, scalars_in_shapes
+from opsmith.checks.cases.drawn_layouts import lay_out_case
 from opsmith.checks.cases.float_numbers import floats
 from opsmith.checks.cases.integer_runs import NoValue
 from opsmith.checks.cases.values import fill
@@ -74,6 +75,8 @@ class Wanted:
         shift: number of elements by which the second tensor of `same` starts behind the first in
             shared memory; with 0, both are one tensor.
         square: whether all dimensions of a case have the same size.
+        inexact: whether scalars may be numbers that no dtype represents, such as 0.1. Some formats
+            of models store scalars in single precision.
     """
 
     dtype: str | None = None
@@ -89,6 +92,7 @@ class Wanted:
     same: tuple[str, str] | tuple[()] = ()
     shift: int = 0
     square: bool = False
+    inexact: bool = False
 
 
 @st.composite
@@ -129,7 +133,6 @@ class _Sampler:
         }
         self.ranks: dict[tuple[str, str], int] = {}
         self.scalars: dict[str, Any] = {}
-        self.axis_layouts: dict[str, str] = {}
         self.drawn: list[int] = []
         self.earlier: list[int] = []
         self.fitting = Fitting(signature)
@@ -196,7 +199,7 @@ class _Sampler:
         if signature.shaped and not signature.data_dependent:
             found = result_shapes(signature, bindings, values)
             self._require_small({"result": list(found)})
-        return self._laid_out(case)
+        return lay_out_case(self.draw, case, self.wanted.layouts)
 
     # --- sizes -------------------------------------------------------------------------------
 
@@ -433,7 +436,7 @@ class _Sampler:
         if kind == "float":
             # If the bound itself is not allowed, the nearest sampled value is an eighth above it.
             above = any(range_.above for range_ in parameter.ranges)
-            return floats(low + 0.125 if above else low, high)
+            return floats(low + 0.125 if above else low, high, exact=not self.wanted.inexact)
         if low is None and high is None:
             low, high = (0, 4) if parameter.name in self.in_shapes else (-2, 4)
         lowest = int(low) if low is not None else int(high) - 6
@@ -473,27 +476,6 @@ class _Sampler:
         for item in value if isinstance(value, list | tuple) else [value]:
             if (low is not None and item < low) or (high is not None and item > high):
                 raise NoValue
-
-    # --- layouts -----------------------------------------------------------------------------
-
-    def _laid_out(self, case: Case) -> Case:
-        if self.wanted.layouts == (layouts.CONTIGUOUS,):
-            return case
-        values = dict(case.values)
-        chosen: dict[str, str] = {}
-        for parameter in self.signature.tensors:
-            layout = self.draw(st.sampled_from(self.wanted.layouts))
-            if layout == layouts.EXPANDED and parameter.is_tensor:
-                if parameter.mutated or parameter.constraints or values[parameter.name] is None:
-                    continue
-                if any(parameter.name in reads_of(other) for other in self.signature.parameters):
-                    continue
-                wide = [d for d, size in enumerate(values[parameter.name].shape) if size > 1]
-                if wide:
-                    dim = self.draw(st.sampled_from(wide))
-                    values[parameter.name] = layouts.make_constant(values[parameter.name], dim)
-            chosen[parameter.name] = layout
-        return replace(case, values=values, layouts=chosen)
 
 
 def _lengths(parameter: Parameter, signature: Signature) -> tuple[int, ...]:

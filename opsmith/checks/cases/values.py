@@ -14,6 +14,9 @@ from opsmith.checks.cases import integer_runs
 from opsmith.checks.cases.boundary_values import (
     FLOATS,
     LARGE_EQUAL,
+    MAGNITUDES,
+    NEEDLES,
+    ONE_MAGNITUDE,
     RUNS,
     SMALL_BESIDE_LARGE,
     arranged,
@@ -24,6 +27,9 @@ from opsmith.checks.cases.integer_runs import NoValue
 from opsmith.operators.core.arguments import DTYPES
 from opsmith.signature import Order, Parameter, PartStarts, Sum
 from opsmith.signature.constraints import range_limits
+
+#: Kinds of floating-point values, beside `FLOATS`, that are made from normal ones.
+_SPREAD = (MAGNITUDES, ONE_MAGNITUDE, NEEDLES)
 
 
 def fill(
@@ -56,7 +62,7 @@ def fill(
     target = DTYPES[dtype]
     if not kind or not takes(parameter, target, kind):
         return _drawn(parameter, shape, target, generator, dims, arguments)
-    if kind in (*FLOATS, *SMALL_BESIDE_LARGE, LARGE_EQUAL):
+    if kind in (*FLOATS, *SMALL_BESIDE_LARGE, LARGE_EQUAL, *_SPREAD) and target.is_floating_point:
         normal = torch.randn(shape, generator=generator, dtype=torch.float64)
         return extreme(normal, kind, target, generator).to(target)
     drawn = _drawn(parameter, shape, target, generator, dims, arguments)

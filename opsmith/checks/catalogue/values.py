@@ -2,24 +2,49 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from opsmith.checks.cases import cohorts, layouts
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.cohorts import Cohort
 from opsmith.checks.cases.failure import Failure
-from opsmith.checks.cases.layouts import EXPANDED, LAYOUTS, SLICED, TRANSPOSED
-from opsmith.checks.cases.sampling import Wanted
+from opsmith.checks.cases.layouts import EXPANDED, LAYOUTS, OVERLAPPING, SLICED, TRANSPOSED
+from opsmith.checks.cases.sampling import SIZES, Wanted
+from opsmith.checks.cases.views import CHANNELS_LAST, LONE, PADDED, PERMUTED
+from opsmith.checks.isolation.call_ways import PLAIN, WAYS, described
 from opsmith.checks.numerics.comparison import compare
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
+from opsmith.signature import Parameter
 from opsmith.signature.dtype_variables import parts
 from opsmith.signature.fitting import Fitting
+from opsmith.signature.shapes import Variadic
+
+#: Layouts that the author's cases are tried in too.
+_COMMON = (TRANSPOSED, SLICED, EXPANDED, PADDED)
+#: Number of dimensions that a layout needs, if it needs more than one.
+_LEAST_DIMENSIONS = {PADDED: 2, OVERLAPPING: 2, LONE: 2, PERMUTED: 3, CHANNELS_LAST: 3}
+#: An empty tensor has no layout.
+_FILLED = tuple(size for size in SIZES if size)
+_ODD = (1, 2, 3, 1, 5)
 
 
-def _agrees(trial: Trial, case: Case) -> None:
+def _agrees(trial: Trial, case: Case, how: str = "") -> None:
     truth = trial.truth(case)
-    trial.compare(trial.run(trial.make(case)), truth)
+    trial.compare(trial.run(trial.make(case)), truth, how)
+
+
+@contextmanager
+def _called(trial: Trial, way: str) -> Iterator[None]:
+    """Call the kernel in a way within this block."""
+    trial.kernel.way = way
+    trial.attribution.wrong, trial.counts.cohort = "OPS-STATE-MODE", way
+    try:
+        yield
+    finally:
+        trial.kernel.way = PLAIN
 
 
 def _agrees_laid_out(trial: Trial, case: Case) -> None:
@@ -38,7 +63,7 @@ def _agrees_laid_out(trial: Trial, case: Case) -> None:
 )
 def reference(trial: Trial) -> None:
     """Try every dtype with contiguous arguments, then each cohort."""
-    trial.each(lambda case: _agrees(trial, case))
+    trial.each(lambda case: _agrees(trial, case), wanted=Wanted(inexact=True))
     counts = {"normal": trial.counts.ran}
     if not trial.only_registered:
         for cohort, dtype, examples in _cohorts(trial):
@@ -54,6 +79,17 @@ def reference(trial: Trial) -> None:
                 registered_cases=False,
             )
             counts[cohort.name] = counts.get(cohort.name, 0) + trial.counts.ran - before
+    for way in WAYS:
+        before = trial.counts.ran
+        with _called(trial, way):
+            trial.each(
+                lambda case, way=way: _agrees(trial, case, described(way)),  # type: ignore[misc]
+                dtypes=(trial.subject.favourite,),
+                wanted=Wanted(sizes=_FILLED),
+                examples=2,
+                most=1,
+            )
+        counts[way] = trial.counts.ran - before
     told = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
     trial.notes.append(f"cohorts: {told}")
     unspecified = ", ".join(trial.signature.unspecified())
@@ -68,16 +104,18 @@ def _cohorts(trial: Trial) -> Iterator[tuple[Cohort, str | None, int]]:
     found = [
         *cohorts.served(trial.operator.sizes),
         *cohorts.values(signature, favourite),
-        *cohorts.arguments(signature),
+        *cohorts.arguments(signature, trial.settings.seed),
         # An adopted operator is defined elsewhere, so its author does not decide about overlaps.
         *(() if trial.subject.adopted else cohorts.overlaps(signature)),
         *cohorts.sizes(signature, trial.settings.seed),
+        *cohorts.large(signature),
     ]
     for position, cohort in enumerate(found):
         yield cohort, favourite, cohort.examples
         if cohort.other_examples and others:
-            other = others[(position + trial.settings.seed) % len(others)]
-            yield cohort, other, cohort.other_examples
+            one = others[(position + trial.settings.seed) % len(others)]
+            for other in others if cohort.every_dtype else (one,):
+                yield cohort, other, cohort.other_examples
         for half in cohort.halves:
             own = [dtype for dtype in trial.subject.dtypes if half in parts(dtype)]
             if own or half in cohorts.fixed_dtypes(signature):
@@ -87,18 +125,21 @@ def _cohorts(trial: Trial) -> Iterator[tuple[Cohort, str | None, int]]:
 
 @define_check(
     "layouts",
-    "transposed, sliced and expanded arguments give right results",
+    "transposed, sliced, padded, permuted, expanded, overlapping arguments give right results",
     order=20,
     apart=True,
 )
 def memory_layouts(trial: Trial) -> None:
     """Try every argument in the same layout, then each argument in its own."""
-    examples = trial.some(4)
-    for layout in (TRANSPOSED, SLICED, EXPANDED):
+    most = max((_most_dimensions(p) for p in trial.signature.tensors), default=0)
+    for layout in LAYOUTS[1:]:
+        if most < _LEAST_DIMENSIONS.get(layout, 0):
+            continue
 
         def laid_out(case: Case, layout: str = layout) -> Case:
-            # A tensor that is written into cannot have stride 0.
-            mutated = {p.name for p in trial.signature.mutated} if layout == EXPANDED else set()
+            # A tensor that is written into cannot have the same memory for several elements.
+            repeats = layout in (EXPANDED, OVERLAPPING)
+            mutated = {p.name for p in trial.signature.mutated} if repeats else set()
             return case.with_layouts(
                 {p.name: SLICED if p.name in mutated else layout for p in trial.signature.tensors}
             )
@@ -111,8 +152,9 @@ def memory_layouts(trial: Trial) -> None:
         trial.each(
             lambda case: _agrees_laid_out(trial, case),
             dtypes=(trial.subject.favourite,),
-            wanted=Wanted(layouts=(layout,)),
-            examples=examples,
+            wanted=Wanted(layouts=(layout,), sizes=_ODD if layout == LONE else _FILLED),
+            examples=trial.some(8 if layout in _COMMON else 15),
+            registered_cases=layout in _COMMON,
             keep=can_be,
             adapt=laid_out,
         )
@@ -120,10 +162,19 @@ def memory_layouts(trial: Trial) -> None:
     trial.each(
         lambda case: _agrees_laid_out(trial, case),
         wanted=Wanted(layouts=LAYOUTS),
-        examples=examples,
+        examples=trial.some(4),
         registered_cases=False,
     )
     trial.need(trial.counts.ran, "no argument can be anything but contiguous")
+
+
+def _most_dimensions(parameter: Parameter) -> float:
+    """Return the largest number of dimensions that a tensor may have."""
+    type_ = parameter.tensor_type
+    if type_ is None or type_.shape is None:
+        return math.inf
+    dims = type_.shape.dims
+    return math.inf if any(isinstance(dim, Variadic) for dim in dims) else len(dims)
 
 
 def _is_strided(case: Case) -> bool:

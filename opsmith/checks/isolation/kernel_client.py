@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.cases.failure import CHANGED, Failure
+from opsmith.checks.isolation.call_ways import PLAIN
 from opsmith.checks.isolation.launch import Launch
 from opsmith.checks.isolation.memory import bound_for
 from opsmith.checks.isolation.supervisor_client import End, GarbledError, Supervised, printable
@@ -102,6 +103,8 @@ class Caller(Supervised):
         *,
         device: str = HOST,
         threads: int = 1,
+        way: str = PLAIN,
+        repeats: int = 0,
     ) -> list[Tensor]:
         """Call an operator.
 
@@ -110,6 +113,8 @@ class Caller(Supervised):
             arguments: the arguments by name, on the CPU; mutated ones are updated.
             device: the device type of the call.
             threads: number of threads.
+            way: the way to call it, see `opsmith.checks.isolation.call_ways`.
+            repeats: number of equal calls to make before, with memory of their own.
 
         Returns:
             The results, then the mutated arguments.
@@ -129,6 +134,8 @@ class Caller(Supervised):
             "threads": threads,
             "after": looked_at,
             "keep": self.keep,
+            "way": way,
+            "repeats": repeats,
         }
         message, reader = self._ask(request, list(sent.values()), "results")
         with self._reading():

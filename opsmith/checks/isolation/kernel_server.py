@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.cases.failure import Failure
+from opsmith.checks.isolation.call_ways import call_in
 from opsmith.checks.isolation.fork_detection import FORK_CODE, FORKED, Forks
 from opsmith.checks.isolation.server import Reply, answer_all, take_requests
 from opsmith.checks.isolation.supervisor import supervise
@@ -123,9 +124,17 @@ class _Calls:
         if "cotangents" in request:
             cotangents = made.value(COTANGENTS, request["cotangents"])
             return _differentiated(operator, request, arguments, cotangents)
-        positional, keywords = operator.split(arguments)
         with threads(request["threads"]):
-            returned = operator(*positional, **keywords)
+            for _ in range(request["repeats"]):
+                own = _Arguments({}, Reader(payload), request["device"])
+                others = {
+                    name: own.value(name, description)
+                    for name, description in request["arguments"].items()
+                }
+                positional, keywords = operator.split(others)
+                operator(*positional, **keywords)
+            positional, keywords = operator.split(arguments)
+            returned = call_in(request["way"], lambda: operator(*positional, **keywords))
         results = len(operator.signature.results)
         groups, chunks, flat = [], [], []
         for value in list(returned) if results > 1 else [returned] * results:

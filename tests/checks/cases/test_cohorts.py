@@ -18,7 +18,8 @@ from opsmith.signature import signature_of
 
 
 def run(operator, seed=0):
-    report = checks.run(operator, select=["reference"], seed=seed, isolate=False)
+    select = ["reference"]
+    report = checks.run(operator, select=select, seed=seed, isolate=False, seconds=300)
     return next(row for row in report.rows if row.check == "reference")
 
 
@@ -34,7 +35,7 @@ def doubled(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N C"]:
 
 def test_the_row_names_every_cohort_and_how_many_cases_it_had():
     (note,) = (n for n in run(declared(doubled, lambda x: x * 2)).notes if n.startswith("cohorts"))
-    assert note.startswith("cohorts: normal 60, large 3, huge 3, tiny 3, denormal 3, zeros 3")
+    assert note.startswith("cohorts: normal 60, large 2, huge 3, tiny 3, denormal 2, zeros 2")
     assert "NaN 8, infinity 8" in note and "boundary sizes 10, odd sizes 4" in note
 
 
@@ -186,7 +187,7 @@ def test_arguments_that_never_have_one_shape_are_not_sampled_as_the_same_tensor(
     ) -> Float32[Tensor, "N C"]:
         return x * y[:, None]
 
-    pairs = [c.wanted.same for c in arguments(opsmith.op("cohorts::ranks")(scaled).signature)]
+    pairs = [c.wanted.same for c in arguments(opsmith.op("cohorts::ranks")(scaled).signature, 0)]
     assert [pair for pair in pairs if pair] == [("x", "z"), ("y", "z")]
 
 

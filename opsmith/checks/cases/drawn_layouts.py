@@ -1,0 +1,56 @@
+"""Draw a memory layout for each tensor of a case."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hypothesis import strategies as st
+from torch import Tensor
+
+from opsmith.checks.cases import layouts
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.dependencies import reads_of
+from opsmith.signature import Parameter
+
+
+def lay_out_case(draw: st.DrawFn, case: Case, wanted: Sequence[str]) -> Case:
+    """Return a case with drawn layouts, and with values that these layouts can hold.
+
+    Args:
+        draw: Hypothesis's function that draws.
+        case: a case with contiguous tensors.
+        wanted: the layouts to draw from.
+    """
+    if tuple(wanted) == (layouts.CONTIGUOUS,):
+        return case
+    values = dict(case.values)
+    chosen: dict[str, str] = {}
+    for parameter in case.signature.tensors:
+        name = parameter.name
+        layout = draw(st.sampled_from(wanted))
+        if layout in (layouts.EXPANDED, layouts.OVERLAPPING) and parameter.is_tensor:
+            if values[name] is None or not _is_free(case, parameter):
+                continue
+            values[name] = _repeating(draw, values[name], layout)
+        chosen[name] = layout
+    return replace(case, values=values, layouts=chosen)
+
+
+def _is_free(case: Case, parameter: Parameter) -> bool:
+    """Return whether the values of a tensor may repeat, and are neither written nor depended on."""
+    if parameter.mutated or parameter.constraints:
+        return False
+    return not any(parameter.name in reads_of(other) for other in case.signature.parameters)
+
+
+def _repeating(draw: st.DrawFn, tensor: Tensor, layout: str) -> Tensor:
+    """Return a tensor with values that occur several times, as one memory with less of them has."""
+    if layout == layouts.OVERLAPPING:
+        return layouts.make_sliding(tensor)
+    wide = [dim for dim, size in enumerate(tensor.shape) if size > 1]
+    if not wide:
+        return tensor
+    for dim in draw(st.lists(st.sampled_from(wide), min_size=1, max_size=2, unique=True)):
+        tensor = layouts.make_constant(tensor, dim)
+    return tensor
