@@ -110,7 +110,9 @@ def test_the_tests_import_each_other_by_names_of_their_own():
 
 
 #: Folders of tests that are no room of opsmith's: what each is for, the Makefile or its files say.
-TIERS = ["docs", "faults", "fuzz", "gallery", "in_triton", "npu", "npu/device"]
+TIERS = [
+    *("docs", "faults", "faults/in_cuda", "fuzz", "gallery", "in_triton", "npu", "npu/device"),
+]
 
 
 def test_the_tests_stand_where_what_they_test_stands_and_no_folder_is_long():

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE)]
+sys.path[:0] = [str(HERE), str(HERE / "in_cuda")]
 
 import torch  # noqa: E402
 from peers import NAMES, found_by  # noqa: E402
@@ -145,20 +145,29 @@ def _failures(
 
 def emulated(only: str, seeds: Sequence[int]) -> tuple[int, list, list]:
     """Print what is found of the faults of CUDA: how many there are, the missed, the flagged."""
-    faults = importlib.import_module("test_cuda_faults")
-    names = [name for name in faults.FAULTS if only in name or only in CUDA]
-    missed, flagged, build = [], [], faults.built() if names else None
+    planted = importlib.import_module("cuda_faults")
+    missed, flagged, count = [], [], 0
+    for group in planted.GROUPS:
+        names = [name for name in group.faults if only in name or only in CUDA]
+        count += len(names)
+        build = group.built() if names else None
+        for name in names:
+            codes = set()
+            for seed in seeds:
+                phase = planted.phase_of(seed)
+                try:
+                    codes.add(group.outcome(build, name, phase)[0] or "wrong values")
+                except AssertionError:
+                    missed.append((name, seed))
+                if group.said_of_right(build, name, phase):
+                    flagged.append((name, seed))
+            show(CUDA, name.replace("_", " "), (), ", ".join(sorted(codes)))
+    names = [name for name in planted.UNUSUAL if only in name or only in CUDA]
+    build = planted.RIGHT.built() if names else None
     for name in names:
-        codes = set()
-        for seed in seeds:
-            try:
-                codes.add(faults.outcome(build, name, faults.phase_of(seed))[0] or "wrong values")
-            except AssertionError:
-                missed.append((name, seed))
-            if not faults.is_right(build, name, faults.phase_of(seed)):
-                flagged.append((name, seed))
-        show(CUDA, name.replace("_", " "), (), ", ".join(sorted(codes)))
-    return len(names), missed, flagged
+        said = {planted.RIGHT.said_of_right(build, name, planted.phase_of(seed)) for seed in seeds}
+        flagged += [(name, one) for one in said - {""}]
+    return count, missed, flagged
 
 
 def show(kind: str, name: str, peers: Sequence[str], found: str) -> None:

@@ -33,6 +33,9 @@ _WATCHED = (
     "-fsanitize=alignment,bounds,integer-divide-by-zero,signed-integer-overflow",
     "-fno-sanitize-recover=all",
 )
+#: Report accesses through `volatile` as such.
+_VOLATILE_BY_GCC = ("--param=tsan-distinguish-volatile=1",)
+_VOLATILE_BY_CLANG = ("-mllvm", "-tsan-distinguish-volatile=1")
 
 
 class CudaOnCpu(Cuda):
@@ -69,7 +72,10 @@ class CudaOnCpu(Cuda):
                 # CUDA code reads memory through pointers of other types, which nvcc allows.
                 "-fno-strict-aliasing",
                 "-O1" if self._watches(source) else "-O2",
-                "-g",
+                # Messages need lines alone. With DWARF 5, addr2line of binutils 2.40 looks for a
+                # unit's first function in the rewritten file.
+                "-g1",
+                "-gdwarf-4",
                 "-iquote",
                 str(source.path.parent),
                 *_common(source.flags),
@@ -92,7 +98,10 @@ class CudaOnCpu(Cuda):
         }
 
     def _watches(self, source: KernelSource) -> tuple[str, ...]:
-        return _WATCHED if self._watched and not _sanitizers(source) else ()
+        if not self._watched or _sanitizers(source):
+            return ()
+        gcc = toolchain.find_compiler(source.what).is_gcc
+        return (*_WATCHED, *(_VOLATILE_BY_GCC if gcc else _VOLATILE_BY_CLANG))
 
     def library(self, source: KernelSource) -> dict[str, Any]:
         """Return the arguments of a `Recipe` that registers the kernel for tensors on the CPU."""

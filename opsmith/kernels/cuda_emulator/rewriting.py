@@ -7,43 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from opsmith.kernels.codegen.cpp_names import quote
-
-_SKIPPED = re.compile(
-    r'//(?:\\\n|[^\n])*|/\*.*?\*/|R"([^()\\\s]{0,16})\(.*?\)\1"|"(?:\\.|[^"\\\n])*"'
-    r"|(?<![0-9A-Za-z_])'(?:\\.|[^'\\\n])+'",
-    re.DOTALL,
+from opsmith.kernels.cuda_emulator.declarations import (
+    Edit,
+    UnreadableError,
+    declared_edits,
+    masked,
 )
-_SHARED = re.compile(r"\b__shared__\b")
+
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
-_BEFORE_SHARED = re.compile(
-    r"(?:\b(?:extern|static|volatile|const)\b|\b__align__\s*\([^()]*\)|\balignas\s*\([^()]*\)|\s)*\Z"
-)
-_ALIGNED = re.compile(r"\b(?:__align__|alignas)\s*\([^()]*\)")
-_WORDS = re.compile(r"\b(?:extern|static)\b")
 _OPEN, _CLOSE = "([{", ")]}"
-
-
-class UnreadableError(Exception):
-    """Raised for code that cannot be rewritten.
-
-    Attributes:
-        path: the file.
-        line: the number of the line, from 1.
-    """
-
-    def __init__(self, message: str, path: Path, line: int) -> None:
-        super().__init__(message)
-        self.path = path
-        self.line = line
-
-
-def masked(text: str) -> str:
-    """Return the text with blanks for comments and literals, and all else in its place."""
-
-    def blank(match: re.Match[str]) -> str:
-        return re.sub(r"[^\n]", " ", match[0])
-
-    return _SKIPPED.sub(blank, text)
 
 
 @dataclass
@@ -99,9 +71,6 @@ def _file(path: Path, name: str, result: Rewritten, named: dict[Path, str]) -> N
     result.files[name] = f'#line 1 "{where}"\n{_applied(text, edits)}'
 
 
-Edit = tuple[int, int, str]
-
-
 def _applied(text: str, edits: list[Edit]) -> str:
     parts, at = [], 0
     for start, end, replacement in sorted(edits):
@@ -117,13 +86,7 @@ def _edits(text: str, path: Path) -> list[Edit]:
     code = masked(text)
     edits = [(m.start(), m.end(), "") for m in re.finditer(r"\b__noinline__\b", code)]
     edits += _launches(text, code, path)
-    for match in _SHARED.finditer(code):
-        edits.append(_shared(text, code, match, path))
-    return edits
-
-
-def _line(text: str, at: int) -> int:
-    return text.count("\n", 0, at) + 1
+    return edits + declared_edits(text, code, path)
 
 
 # --- launches ------------------------------------------------------------------------------------
@@ -132,7 +95,7 @@ def _line(text: str, at: int) -> int:
 def _launches(text: str, code: str, path: Path) -> list[Edit]:
     edits: list[Edit] = []
     for match in re.finditer(r"(?<!<)<<<(?!<)", code):
-        line = _line(text, match.start())
+        line = text.count("\n", 0, match.start()) + 1
         start = _kernel_start(code, match.start())
         kernel = " ".join(text[start : match.start()].replace("\\\n", " ").split())
         if not kernel:
@@ -149,12 +112,36 @@ def _launches(text: str, code: str, path: Path) -> list[Edit]:
         following = re.compile(r"(?:\s|\\\n)*").match(code, call.end())
         empty = following is not None and code[following.end() : following.end() + 1] == ")"
         edits.append((start, match.end(), "::opsmith::emulated::Configured("))
+        address = kernel if _is_one_function(kernel, code) else "nullptr"
         run = (
-            f").run({quote(kernel)}, [&](auto... opsmith_arguments) "
+            f").run({quote(kernel)}, {address}, [&](auto... opsmith_arguments) "
             f"{{ {kernel}(opsmith_arguments...); }}{'' if empty else ', '}"
         )
         edits.append((end, call.end(), run))
     return edits
+
+
+_KERNEL = re.compile(
+    r"(?:\btemplate\s*<(?P<parameters>[^<>;{}()]*)>\s*)?(?:\b(?:static|inline)\b\s*)*\b__global__\b"
+    r"(?:\s+|__launch_bounds__\s*\([^;{}]*?\)|\bvoid\b)*(?P<name>[A-Za-z_]\w*)\s*\("
+)
+
+
+def _is_one_function(kernel: str, code: str) -> bool:
+    """Return whether an expression surely names one function of this file, whose address is taken.
+
+    Neither an overloaded function nor a template whose arguments are deduced has an address.
+    """
+    words = re.fullmatch(r"([A-Za-z_]\w*)(?:\s*<([^<>()]*)>)?", kernel)
+    if words is None:
+        return False
+    found = {m["parameters"] for m in _KERNEL.finditer(code) if m["name"] == words[1]}
+    if len(found) != 1:
+        return False
+    (parameters,) = found
+    if parameters is None or words[2] is None:
+        return parameters is None and words[2] is None
+    return "..." not in parameters and parameters.count(",") == words[2].count(",")
 
 
 def _configuration_end(code: str, at: int) -> int:
@@ -234,100 +221,3 @@ def _bracket_start(code: str, end: int) -> int:
             if depth == 0:
                 return at
     return end
-
-
-# --- shared memory -------------------------------------------------------------------------------
-
-
-def _shared(text: str, code: str, match: re.Match[str], path: Path) -> Edit:
-    line = _line(text, match.start())
-    before = _BEFORE_SHARED.search(code, 0, match.start())
-    start = before.start() if before is not None else match.start()
-    start += len(code[start : match.start()]) - len(code[start : match.start()].lstrip())
-    end = _statement_end(code, match.end())
-    if end < 0:
-        raise UnreadableError(
-            "a declaration of shared memory that opsmith does not read", path, line
-        )
-    words = f"{code[start : match.start()]} {code[match.end() : end]}".replace("\\\n", " ")
-    dynamic = re.search(r"\bextern\b", words) is not None
-    declaration = " ".join(_ALIGNED.sub(" ", _WORDS.sub(" ", words)).split())
-    alignment = _ALIGNED.search(words)
-    declared = [_declarator(part) for part in _split(declaration)]
-    first = declared[0]
-    if first is None or any(one is None for one in declared) or "=" in declaration:
-        raise UnreadableError(
-            f"a declaration of shared memory that opsmith does not read: {declaration}", path, line
-        )
-    base = first[0]
-    out = []
-    for number, one in enumerate(declared):
-        assert one is not None
-        kind = base if number == 0 else f"{base.rstrip('* ')}{one[0]}"
-        out.append(_declared(kind, one[1], one[2], dynamic, _in_function(code, start), alignment))
-    return start, end + 1, " ".join(out)
-
-
-def _declared(
-    kind: str,
-    name: str,
-    sizes: str,
-    dynamic: bool,
-    in_function: bool,
-    alignment: re.Match[str] | None,
-) -> str:
-    if dynamic:
-        if in_function:
-            get = f'::opsmith::emulated::dynamic_shared<{kind}>("{name}")'
-            return f"{kind}* const {name} = {get};"
-        return f'static constexpr ::opsmith::emulated::DynamicShared<{kind}> {name}{{"{name}"}};'
-    del alignment  # static shared memory is aligned to its type; see `shared`
-    return f'auto& {name} = ::opsmith::emulated::shared<{kind} {sizes}>("{name}", [] {{}});'
-
-
-def _statement_end(code: str, at: int) -> int:
-    depth = 0
-    while at < len(code):
-        character = code[at]
-        if character == ";" and depth == 0:
-            return at
-        if character in "{}":
-            return -1
-        depth += (character in "([") - (character in ")]")
-        at += 1
-    return -1
-
-
-def _split(declaration: str) -> list[str]:
-    parts, depth, start = [], 0, 0
-    for at, character in enumerate(declaration):
-        depth += (character in "([{<") - (character in ")]}>")
-        if character == "," and depth == 0:
-            parts.append(declaration[start:at])
-            start = at + 1
-    return [*parts, declaration[start:]]
-
-
-_DECLARATOR = re.compile(
-    r"\A\s*(?P<kind>.*?)\s*(?P<name>[A-Za-z_]\w*)\s*(?P<sizes>(?:\[.*\]\s*)*)\Z"
-)
-
-
-def _declarator(text: str) -> tuple[str, str, str] | None:
-    match = _DECLARATOR.match(text)
-    return None if match is None else (match["kind"], match["name"], match["sizes"].strip())
-
-
-def _in_function(code: str, at: int) -> bool:
-    """Return whether a position is inside a brace that is not a namespace's."""
-    open_braces: list[bool] = []
-    boundary = 0
-    for brace in re.finditer(r"[{};]", code[:at]):
-        if brace[0] == "{":
-            head = code[boundary : brace.start()]
-            outer = re.search(r"\bnamespace\b|\bextern\s*\Z|\bextern\s+[\"\s]*\Z", head)
-            open_braces.append(outer is None)
-        elif brace[0] == "}" and open_braces:
-            open_braces.pop()
-        boundary = brace.end()
-    return any(open_braces)

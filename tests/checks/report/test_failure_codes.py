@@ -93,7 +93,7 @@ PRELUDE = next(body for kind, body in BLOCK.findall(document()) if kind == "py")
 #: harness/test_rows.py have the same faults, and these codes.
 ELSEWHERE = {"OPS-CALL-CRASH", "OPS-CALL-EXIT", "OPS-CALL-HANG"}
 COMPILED = [code for code in catalogue() if "```cpp" in catalogue()[code].example]
-#: Those of cuda/test_cuda_faults.py have the same faults, and these codes.
+#: Those of tests/faults/in_cuda have the same faults, and these codes.
 EMULATED = [code for code in catalogue() if "```cu\n" in catalogue()[code].example]
 #: These need more than an operator: a sanitizer, a target, a candidate, a broken machine.
 TOLD = {

@@ -39,7 +39,7 @@ def test_a_launch_becomes_a_call(tmp_path, launch, kernel, configuration, argume
     comma = ", " if arguments else ""
     assert rewritten(tmp_path, f"  if (n) {launch}; // a <<< b\n") == (
         f"  if (n) ::opsmith::emulated::Configured({configuration})"
-        f'.run("{kernel}", {call}{comma}{arguments}); // a <<< b\n'
+        f'.run("{kernel}", nullptr, {call}{comma}{arguments}); // a <<< b\n'
     )
 
 

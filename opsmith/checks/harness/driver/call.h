@@ -101,6 +101,7 @@ class Running final : public Runtime {
   }
 
   void on_device(int32_t device_type) override { device_ = device_type; }
+  void* stream() override { return device_ == device_cpu ? nullptr : this; }
 
   void read(const DLTensor*& tensor) override {
     const Argument& argument = next();

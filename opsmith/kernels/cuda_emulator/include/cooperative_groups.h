@@ -59,19 +59,19 @@ class thread_block_tile {
   void sync(opsmith_place place = opsmith::emulated::here()) const { __syncwarp(lanes(), place); }
   template <typename T>
   T shfl(T value, int source, opsmith_place place = opsmith::emulated::here()) const {
-    return __shfl_sync(lanes(), value, source, Size, place);
+    return __shfl_sync<T, true>(lanes(), value, source, Size, place);
   }
   template <typename T>
   T shfl_down(T value, unsigned delta, opsmith_place place = opsmith::emulated::here()) const {
-    return __shfl_down_sync(lanes(), value, delta, Size, place);
+    return __shfl_down_sync<T, true>(lanes(), value, delta, Size, place);
   }
   template <typename T>
   T shfl_up(T value, unsigned delta, opsmith_place place = opsmith::emulated::here()) const {
-    return __shfl_up_sync(lanes(), value, delta, Size, place);
+    return __shfl_up_sync<T, true>(lanes(), value, delta, Size, place);
   }
   template <typename T>
   T shfl_xor(T value, unsigned mask, opsmith_place place = opsmith::emulated::here()) const {
-    return __shfl_xor_sync(lanes(), value, static_cast<int>(mask), Size, place);
+    return __shfl_xor_sync<T, true>(lanes(), value, static_cast<int>(mask), Size, place);
   }
   int any(int predicate, opsmith_place place = opsmith::emulated::here()) const {
     return __any_sync(lanes(), predicate, place);

@@ -7,52 +7,61 @@
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
-using opsmith::emulated::access;
+namespace {
 
-#define OPSMITH_ACCESSES(size)                                        \
-  HOOK void __tsan_read##size(void* address) {                        \
-    access(address, size, false, false, __builtin_return_address(0)); \
-  }                                                                   \
-  HOOK void __tsan_write##size(void* address) {                       \
-    access(address, size, true, false, __builtin_return_address(0));  \
-  }                                                                   \
-  HOOK void __tsan_unaligned_read##size(void* address) {              \
-    access(address, size, false, false, __builtin_return_address(0)); \
-  }                                                                   \
-  HOOK void __tsan_unaligned_write##size(void* address) {             \
-    access(address, size, true, false, __builtin_return_address(0));  \
-  }                                                                   \
-  HOOK void __tsan_read_write##size(void* address) {                  \
-    access(address, size, true, false, __builtin_return_address(0));  \
-  }                                                                   \
-  HOOK void __tsan_unaligned_read_write##size(void* address) {        \
-    access(address, size, true, false, __builtin_return_address(0));  \
+// Inlined, since a hook runs at every access.
+[[gnu::always_inline]] inline void access(void* address, uint64_t bytes, bool write,
+                                          const void* place) {
+  using namespace opsmith::emulated;
+  opsmith::emulated::access(
+      {static_cast<char*>(address), bytes, write ? Does::writes : Does::reads, Kind::plain, place});
+}
+
+}  // namespace
+
+using opsmith::emulated::volatile_access;
+
+#define OPSMITH_ACCESS(name, call, size, write)              \
+  HOOK void __tsan_##name##size(void* address) {             \
+    call(address, size, write, __builtin_return_address(0)); \
   }
+#define OPSMITH_ACCESSES(size)                                          \
+  OPSMITH_ACCESS(read, access, size, false)                             \
+  OPSMITH_ACCESS(write, access, size, true)                             \
+  OPSMITH_ACCESS(unaligned_read, access, size, false)                   \
+  OPSMITH_ACCESS(unaligned_write, access, size, true)                   \
+  OPSMITH_ACCESS(read_write, access, size, true)                        \
+  OPSMITH_ACCESS(unaligned_read_write, access, size, true)              \
+  OPSMITH_ACCESS(volatile_read, volatile_access, size, false)           \
+  OPSMITH_ACCESS(volatile_write, volatile_access, size, true)           \
+  OPSMITH_ACCESS(unaligned_volatile_read, volatile_access, size, false) \
+  OPSMITH_ACCESS(unaligned_volatile_write, volatile_access, size, true)
 OPSMITH_ACCESSES(1)
 OPSMITH_ACCESSES(2)
 OPSMITH_ACCESSES(4)
 OPSMITH_ACCESSES(8)
 OPSMITH_ACCESSES(16)
 #undef OPSMITH_ACCESSES
+#undef OPSMITH_ACCESS
 
 HOOK void __tsan_read_range(void* address, size_t bytes) {
-  access(address, bytes, false, false, __builtin_return_address(0));
+  access(address, bytes, false, __builtin_return_address(0));
 }
 HOOK void __tsan_write_range(void* address, size_t bytes) {
-  access(address, bytes, true, false, __builtin_return_address(0));
+  access(address, bytes, true, __builtin_return_address(0));
 }
 HOOK void* __tsan_memcpy(void* to, const void* from, size_t bytes) {
-  access(const_cast<void*>(from), bytes, false, false, __builtin_return_address(0));
-  access(to, bytes, true, false, __builtin_return_address(0));
+  access(const_cast<void*>(from), bytes, false, __builtin_return_address(0));
+  access(to, bytes, true, __builtin_return_address(0));
   return memcpy(to, from, bytes);
 }
 HOOK void* __tsan_memmove(void* to, const void* from, size_t bytes) {
-  access(const_cast<void*>(from), bytes, false, false, __builtin_return_address(0));
-  access(to, bytes, true, false, __builtin_return_address(0));
+  access(const_cast<void*>(from), bytes, false, __builtin_return_address(0));
+  access(to, bytes, true, __builtin_return_address(0));
   return memmove(to, from, bytes);
 }
 HOOK void* __tsan_memset(void* to, int value, size_t bytes) {
-  access(to, bytes, true, false, __builtin_return_address(0));
+  access(to, bytes, true, __builtin_return_address(0));
   return memset(to, value, bytes);
 }
 HOOK void __tsan_vptr_update(void**, void*) {}

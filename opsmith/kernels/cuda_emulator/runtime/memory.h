@@ -15,13 +15,18 @@
 
 namespace opsmith::emulated {
 
+// How an access meets others at the same time. Strong are atomic operations and accesses through
+// `volatile`; a cached one is __ldg's, which sees no write of the launch.
+enum class Kind : uint32_t { plain, in_block, strong, cached };
+inline bool is_strong(Kind kind) { return kind == Kind::in_block || kind == Kind::strong; }
+
 // An access, packed into few bytes: each granule of memory has three of them.
 struct Stamp {
   uint32_t thread = 0;      // number of the block times threads of a block, plus that of the thread
   uint32_t time = 0;        // 0: there was none
-  uint32_t place : 27 = 0;  // in the kernel's library
+  uint32_t place : 26 = 0;  // in the kernel's library
   uint32_t bytes : 4 = 0;   // of the granule
-  uint32_t atomic : 1 = 0;
+  uint32_t kind : 2 = 0;    // a `Kind`
 };
 
 struct Granule {

@@ -87,16 +87,19 @@ void begin_call(Watcher* watcher) {
   s.mutex.lock();
   s.watcher = watcher;
   ++s.calls;
+  s.launches_only = watcher != nullptr && watcher->seed() == no_threads;
+  s.unsure = false;
   s.random = Random(watcher != nullptr ? watcher->seed() : s.calls);
   s.fill = watcher != nullptr ? watcher->fill() : 0xFF;
-  s.allowed_shared_bytes = 48 << 10;
   s.regions.clear();
   s.found.clear();
   s.image = {};
   s.regions_taken = 0;
   s.remarked = false;
-  s.released.clear();
-  s.time = s.launch_start = 1;
+  s.locations.clear();
+  s.doubtful.clear();
+  s.spins = 0;
+  s.time = s.launch_start = s.launched = 1;
   if (watcher != nullptr) {
     s.images.clear();
     dl_iterate_phdr(take_image, &s.images);
@@ -104,6 +107,7 @@ void begin_call(Watcher* watcher) {
     Dl_info where;
     const bool found = dladdr(__builtin_return_address(0), &where) != 0;
     s.library = found ? static_cast<const char*>(where.dli_fbase) : nullptr;
+    take_variables();
     take_regions();
   }
 }
@@ -119,6 +123,16 @@ void end_call() {
 // --- launches ----------------------------------------------------------------------------------
 
 namespace {
+
+uint64_t allowed_shared_bytes(const Launch& launch) {
+  uint64_t most = usual_shared_bytes;
+  for (const auto& [function, bytes] : state().allowed_shared_bytes) {
+    // The address of a template whose arguments are deduced is not known: any may be meant.
+    const bool meant = launch.function == nullptr || function == launch.function;
+    if (meant) most = std::max(most, bytes);
+  }
+  return most;
+}
 
 void check(const Launch& launch) {
   const dim3 &grid = launch.grid, &block = launch.block;
@@ -136,12 +150,17 @@ void check(const Launch& launch) {
     why = "a block has at most 64 threads along z";
   } else if (grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535) {
     why = "a grid has at most 2147483647 blocks along x, and 65535 along y and z";
-  } else if (launch.shared_bytes > state().allowed_shared_bytes) {
+  } else if (launch.shared_bytes > allowed_shared_bytes(launch)) {
     why = std::to_string(launch.shared_bytes) + " bytes of dynamic shared memory are more than " +
-          std::to_string(state().allowed_shared_bytes) +
-          (state().allowed_shared_bytes <= 48 << 10
-               ? ": cudaFuncSetAttribute(cudaFuncAttributeMaxDynamicSharedMemorySize) allows more"
-               : "");
+          std::to_string(allowed_shared_bytes(launch)) +
+          (launch.shared_bytes <= most_shared_bytes
+               ? ": cudaFuncSetAttribute(cudaFuncAttributeMaxDynamicSharedMemorySize) of this "
+                 "kernel allows more"
+               : ", and no device has them");
+  } else if (state().watcher != nullptr && launch.default_stream) {
+    why =
+        "it is on the default stream, which knows nothing of the work on the call's: pass "
+        "opsmith::cuda_stream(ctx) as the fourth of <<<…>>>, or use opsmith::launch";
   }
   if (!why.empty()) stop("launch", how + " is refused: " + why, launch.place);
 }
@@ -184,8 +203,8 @@ Fiber* take_fiber() {
 
 void begin(Thread& thread) {
   thread.fiber = take_fiber();
-  thread.fenced = false;
-  thread.acquired = 0;
+  thread.forget();
+  thread.spins_at = nullptr;
   std::fill_n(thread.clock, warp_size, state().block_start);
 }
 
@@ -212,6 +231,7 @@ void run_block(uint32_t number) {
     if (thread.fiber == nullptr) begin(thread);
     s.current = &thread;
     threadIdx = thread.index;
+    s.resumed = ++s.time;
     s.in_device = true;
     s.scheduler.switch_to(*thread.fiber);
     s.in_device = false;
@@ -228,13 +248,16 @@ void run_block(uint32_t number) {
       s.free_fibers.push_back(thread.fiber);
       thread.fiber = nullptr;
       --s.alive;
+      s.spins = 0;
       open_after_return(thread);
     } else if (thread.waits == Waits::block) {
       ++s.at_barrier;
       open_barrier();
-    } else {
+    } else if (thread.waits == Waits::warp) {
       s.warps[thread.warp()].waiting |= thread.bit();
       open_warp(thread);
+    } else {
+      s.ready.push_back(thread.number);
     }
   }
 }
@@ -247,7 +270,8 @@ void launch(const Launch& launch) {
     stop("launch", "a kernel is launched by device code, which opsmith does not emulate",
          launch.place);
   }
-  check(launch);
+  if (!s.unsure) check(launch);
+  if (s.launches_only) return;
   take_regions();
   gridDim = launch.grid;
   blockDim = launch.block;
@@ -260,12 +284,12 @@ void launch(const Launch& launch) {
     s.threads[i].index = unfold(i, launch.block);
     s.threads[i].fiber = nullptr;
   }
-  s.launch_start = ++s.time;
+  s.launch_start = s.launched = ++s.time;
   s.shared.clear();
   s.found.clear();
   s.variables.clear();
   s.dynamic = nullptr;
-  s.released.clear();
+  s.locations.clear();
   const auto blocks = static_cast<uint32_t>(std::min<uint64_t>(count_of(launch.grid), UINT32_MAX));
   std::vector<uint32_t> order(blocks);
   for (uint32_t i = 0; i < blocks; ++i) order[i] = i;
@@ -275,8 +299,45 @@ void launch(const Launch& launch) {
   ++s.time;
 }
 
-void allow_shared_bytes(uint64_t bytes) {
-  state().allowed_shared_bytes = std::max<uint64_t>(bytes, 48 << 10);
+void yield() {
+  State& s = state();
+  settle();
+  s.current->waits = Waits::nothing;
+  s.current->fiber->switch_to(s.scheduler);
+}
+
+// As on a device, a function keeps what was once set.
+bool allow_shared_bytes(const void* kernel, uint64_t bytes) {
+  if (bytes > most_shared_bytes) return false;
+  state().allowed_shared_bytes[kernel] = bytes;
+  return true;
+}
+
+void check_threads(uint64_t most, Place place) {
+  const State& s = state();
+  if (s.current == nullptr || s.threads_of_block <= most) return;
+  stop("launch",
+       std::string("the launch of ") + s.running->kernel + " with block " + triple(blockDim) +
+           " is refused: its __launch_bounds__ promise at most " + std::to_string(most) +
+           " threads, and this block has " + std::to_string(s.threads_of_block),
+       s.running->place, "the bounds", place);
+}
+
+void host_only(const char* name, Place place) {
+  if (state().current == nullptr) return;
+  stop("host",
+       name_of(*state().current) + " calls " + name +
+           ", a function of the host: it has no __device__",
+       place);
+}
+
+void check_stream(const void* stream, const char* what, Place place) {
+  if (state().watcher == nullptr || stream != nullptr) return;
+  stop("launch",
+       std::string(what) +
+           " is on the default stream, which knows nothing of the work on the "
+           "call's: pass opsmith::cuda_stream(ctx)",
+       place);
 }
 
 uint64_t ticks() { return state().time; }

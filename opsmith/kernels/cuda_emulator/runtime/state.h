@@ -3,6 +3,7 @@
 
 #include "fiber.h"
 #include "memory.h"
+#include "order.h"
 
 #include <array>
 #include <deque>
@@ -15,6 +16,9 @@
 namespace opsmith::emulated {
 
 inline constexpr unsigned warp_size = 32;
+// Of a block, without and with cudaFuncSetAttribute (compute capability 9.0).
+inline constexpr uint64_t usual_shared_bytes = 48 << 10;
+inline constexpr uint64_t most_shared_bytes = 227 << 10;
 
 // A fast random generator: one number for every switch.
 class Random {
@@ -38,6 +42,9 @@ class Random {
   uint64_t state_;
 };
 
+// The seed of a call whose launches are checked, and run no thread.
+inline constexpr uint64_t no_threads = ~uint64_t{0};
+
 enum class Waits { nothing, block, warp };
 
 struct Thread {
@@ -59,18 +66,33 @@ struct Thread {
   // For each lane of the warp: its accesses before this time are ordered before this thread's next
   // access; see `is_ordered`.
   uint32_t clock[warp_size];
-  bool fenced = false;
-  uint32_t acquired = 0;
+  // The same for threads outside of its warp; what its atomic operations have read since its last
+  // fence; and what its last fence orders before its atomic operations. See order.h.
+  Knowledge known, met, met_in_block, released, released_in_block;
+
+  // Atomic operations and volatile reads in a row that found the same value at the same place.
+  const void* spins_at = nullptr;
+  uint64_t spins_on = 0;
+  uint32_t spins = 0;
 
   unsigned lane() const { return number % warp_size; }
   unsigned warp() const { return number / warp_size; }
   unsigned bit() const { return 1u << lane(); }
+  void forget() { known = met = met_in_block = released = released_in_block = nullptr; }
 };
 
 // The lanes of a warp, one bit each.
 struct Warp {
   unsigned running = 0;  // have not returned
   unsigned waiting = 0;  // for others of the warp
+};
+
+// A variable of the library's that device code may access.
+struct Declared {
+  const char* name;
+  char* data;
+  uint64_t bytes;
+  uint64_t element;
 };
 
 struct Range {
@@ -101,6 +123,14 @@ struct Pending {
   Place place, also_place;
 };
 
+// A plain read beside atomic writes: it is a race, unless an atomicCAS uses it as its expectation.
+struct Doubtful {
+  const char* address = nullptr;
+  uint32_t bytes = 0;
+  std::string text, also;
+  Place place, also_place;
+};
+
 struct State {
   std::mutex mutex;  // one call at a time
   Watcher* watcher = nullptr;
@@ -109,12 +139,16 @@ struct State {
   uint8_t fill = 0xFF;
   const char* library = nullptr;  // where the kernel's code begins
   uint64_t regions_taken = 0;
+  bool launches_only = false;
+  bool unsure = false;  // the host may have read what no thread has computed
   std::deque<Watched> regions;
   Found found;
-  std::vector<Range> images;  // code and globals of libraries
-  Range image;                // the one that an access found last
-  uint64_t allowed_shared_bytes = 48 << 10;
-  std::string failure;  // of a call without a watcher
+  std::vector<Range> images;       // code and globals of libraries
+  Range image;                     // the one that an access found last
+  std::vector<Declared> declared;  // __device__ variables of all libraries
+  Range variables_at;              // from the first of them to the last
+  std::unordered_map<const void*, uint64_t> allowed_shared_bytes;  // by kernel
+  std::string failure;                                             // of a call without a watcher
 
   // The launch.
   bool in_device = false;  // code of CUDA threads is running
@@ -123,7 +157,10 @@ struct State {
   uint32_t block_number = 0;
   uint64_t blocks_run = 0;  // ever
   uint32_t time = 1;
-  uint32_t launch_start = 1;
+  uint32_t launch_start = 1;  // accesses before are ordered before those of the launch
+  uint32_t launched = 1;
+  uint32_t resumed = 1;  // when the running thread went on after another
+  uint64_t spins = 0;    // in a row, of all threads
 
   // The block.
   std::vector<Thread> threads;
@@ -141,9 +178,10 @@ struct State {
   std::deque<Watched> shared;
   std::unordered_map<const Variable*, Watched*> variables;
   Watched* dynamic = nullptr;
-  std::unordered_map<const void*, uint32_t> released;
+  std::unordered_map<const void*, Location> locations;
 
   Pending pending;
+  std::vector<Doubtful> doubtful;
   bool remarked = false;
   bool telling = false;  // the watcher's own code is running
 };
@@ -162,11 +200,16 @@ std::string name_of(const Thread& thread);
 // Reports to the watcher a possible cause of wrong results, once per call.
 void remark(const std::string& text, Place place);
 
-// Resolves a postponed write: see `Pending`.
+// Resolves postponed accesses of the running thread: see `Pending` and `Doubtful`.
 void settle();
+
+// Lets the other threads of the block run.
+void yield();
 
 // Adopts the memory that the watcher has allocated since the last time.
 void take_regions();
+// The same for the __device__ variables of the kernel's library.
+void take_variables();
 void prepare(Watched& watched);
 Watched* region_of(const void* address);
 Watched* region_near(const void* address);

@@ -27,6 +27,7 @@ bool same(Place a, Place b) {
 }
 
 void make_ready(Thread& thread) {
+  state().spins = 0;
   thread.waits = Waits::nothing;
   state().ready.push_back(thread.number);
 }
@@ -81,7 +82,6 @@ void open_barrier() {
   if (s.alive == 0 || s.at_barrier != s.alive) return;
   const Thread* first = nullptr;
   int votes = 0;
-  uint32_t acquired = 0;
   size_t returned = 0, waiting = 0;
   for (Thread& thread : s.threads) {
     if (has_returned(thread)) {
@@ -92,7 +92,6 @@ void open_barrier() {
     if (first == nullptr) first = &thread;
     if (!same(first->place, thread.place) || first->vote != thread.vote) report_deadlock();
     votes += thread.brought != 0 ? 1 : 0;
-    acquired = std::max(acquired, thread.acquired);
   }
   if (returned != 0) {
     stop("barrier",
@@ -113,10 +112,12 @@ void open_barrier() {
   }
   s.last_barrier = ++s.time;
   s.at_barrier = 0;
+  std::vector<Thread*> all;
   for (Thread& thread : s.threads) {
-    thread.acquired = acquired;
+    all.push_back(&thread);
     make_ready(thread);
   }
+  share_knowledge(all);
 }
 
 void open_warp(const Thread& one) {
@@ -125,14 +126,14 @@ void open_warp(const Thread& one) {
   const unsigned present = one.mask & warp.running;
   if ((present & ~warp.waiting) != 0) return;
   Thread* lanes = &s.threads[one.warp() * warp_size];
-  uint32_t acquired = 0;
+  std::vector<Thread*> all;
   uint32_t joined[warp_size] = {};
   for (unsigned rest = present; rest != 0; rest &= rest - 1) {
-    const Thread& thread = lanes[std::countr_zero(rest)];
+    Thread& thread = lanes[std::countr_zero(rest)];
+    all.push_back(&thread);
     if (thread.mask != one.mask || !same(thread.what, one.what) || !same(thread.place, one.place)) {
       return;
     }
-    acquired = std::max(acquired, thread.acquired);
     for (unsigned lane = 0; lane < warp_size; ++lane) {
       joined[lane] = std::max(joined[lane], thread.clock[lane]);
     }
@@ -150,9 +151,9 @@ void open_warp(const Thread& one) {
     std::memcpy(thread.values, values, sizeof values);
     std::memcpy(thread.clock, joined, sizeof joined);
     thread.present = present;
-    thread.acquired = acquired;
     make_ready(thread);
   }
+  share_knowledge(all);
 }
 
 void open_after_return(const Thread& returned) {
@@ -218,9 +219,5 @@ uint64_t value_of(const Lanes& lanes, unsigned lane, const char* what, Place pla
 }
 
 unsigned lane_number() { return state().current != nullptr ? state().current->lane() : 0; }
-
-void fence() {
-  if (state().current != nullptr) state().current->fenced = true;
-}
 
 }  // namespace opsmith::emulated

@@ -1,8 +1,8 @@
 // Checks every access of the kernel's code: that the memory exists, is aligned and was written
 // before, and that no other thread accesses it unordered.
 //
-// Two accesses are ordered by a barrier of the block, by an exchange of the warp, or by a fence and
-// an atomic operation between them. So a race is found in whatever order the threads ran.
+// Two accesses are ordered by a barrier of the block, by an exchange of the warp, or by fences
+// around atomic operations (order.h). So a race is found in whatever order the threads ran.
 #include "watch.h"
 
 #include "state.h"
@@ -19,7 +19,7 @@ Place at_offset(uint32_t offset) { return at(offset == 0 ? nullptr : state().lib
 
 uint32_t offset_of(const void* place) {
   const auto offset = static_cast<uint64_t>(static_cast<const char*>(place) - state().library);
-  return offset < (uint64_t{1} << 27) ? static_cast<uint32_t>(offset) : 0;
+  return offset < (uint64_t{1} << 26) ? static_cast<uint32_t>(offset) : 0;
 }
 
 uint32_t stamped_thread() {
@@ -31,61 +31,99 @@ uint32_t stamped_thread() {
 bool is_ordered(const Stamp& stamp, uint32_t since) {
   const State& s = state();
   if (stamp.time < since) return true;
-  if (stamp.time < s.current->acquired) return true;
   // The same as `stamped_thread`, without a division.
   const uint32_t number = stamp.thread - s.block_number * s.threads_of_block;
-  if (number >= s.threads_of_block) return false;  // of another block
-  if (number == s.current->number || stamp.time < s.last_barrier) return true;
-  return number / warp_size == s.current->warp() &&
-         stamp.time < s.current->clock[number % warp_size];
+  const bool same_block = number < s.threads_of_block;
+  if (same_block) {
+    if (number == s.current->number || stamp.time < s.last_barrier) return true;
+    if (number / warp_size == s.current->warp() &&
+        stamp.time < s.current->clock[number % warp_size]) {
+      return true;
+    }
+  }
+  const Known* known = s.current->known.get();
+  return known != nullptr &&
+         known->covers(stamp.thread / s.threads_of_block, stamp.thread, stamp.time);
 }
 
-struct Words {
-  std::string text, also;
-};
+// Whether two accesses may meet unordered: atomic operations, as far as their scopes reach.
+bool may_meet(const Stamp& stamp, Kind kind) {
+  const State& s = state();
+  const auto other = static_cast<Kind>(stamp.kind);
+  if (!is_strong(other) || !is_strong(kind)) return false;
+  return (other == Kind::strong && kind == Kind::strong) ||
+         stamp.thread / s.threads_of_block == s.block_number;
+}
 
-Words race_words(const Watched& watched, const void* address, bool write, bool atomic,
-                 const Stamp& other, bool other_write) {
+std::string does(bool writes, Kind kind) {
+  constexpr const char* reads[] = {"reads", "reads, for its block alone,", "atomically reads",
+                                   "reads through __ldg"};
+  constexpr const char* written[] = {"writes", "atomically, for its block alone, writes",
+                                     "atomically writes", "writes"};
+  return (writes ? written : reads)[static_cast<int>(kind)];
+}
+
+std::string race_words(const Watched& watched, const Access& one, const Stamp& other,
+                       bool other_write) {
   const State& s = state();
   const uint32_t block = other.thread / s.threads_of_block;
   const uint32_t number = other.thread % s.threads_of_block;
   const bool same_block = block == s.block_number;
   const bool same_warp = same_block && number / warp_size == s.current->warp();
-  const auto does = [](bool writes, bool atomically) {
-    return std::string(writes ? (atomically ? "atomically writes" : "writes") : "reads");
-  };
-  const std::string theirs = name_of(block, number);
-  return {"a race: " + name_of(*s.current) + " " + does(write, atomic) + " " +
-              watched.element(address) + ", which " + theirs + " " +
-              does(other_write, other.atomic != 0) + ", with " +
-              (same_warp    ? "neither __syncwarp nor __syncthreads"
-               : same_block ? "no __syncthreads"
-                            : "no order of these blocks") +
-              " between",
-          "the other access"};
+  const auto kind = static_cast<Kind>(other.kind);
+  const bool scopes = is_strong(kind) && is_strong(one.kind);
+  return "a race: " + name_of(*s.current) + " " + does(one.writes(), one.kind) + " " +
+         watched.element(one.address) + ", which " + name_of(block, number) + " " +
+         does(other_write, kind) + ", with " +
+         (same_warp    ? "neither __syncwarp nor __syncthreads"
+          : same_block ? "no __syncthreads"
+                       : "no order of these blocks") +
+         " between" + (scopes ? ": the scope of such an operation is one block" : "");
 }
+
+constexpr const char* kOther = "the other access";
 
 // Reporting a fault is kept out of the code that every access runs, whose variables then stay in
 // registers.
-[[gnu::noinline, gnu::cold]] void meet(const Watched& watched, char* address, uint32_t bytes,
-                                       bool write, bool atomic, const void* place,
+[[gnu::noinline, gnu::cold]] void meet(const Watched& watched, const Access& one,
                                        const Stamp& other, bool other_write) {
   State& s = state();
-  const Words words = race_words(watched, address, write, atomic, other, other_write);
-  if (write && !atomic && bytes <= sizeof s.pending.before) {
+  const std::string words = race_words(watched, one, other, other_write);
+  if (one.does == Does::writes && one.bytes <= sizeof s.pending.before) {
     // Threads may race to write the same value, so compare after the write.
     if (s.pending.active) return;
     s.pending.active = true;
-    s.pending.address = address;
-    s.pending.bytes = bytes;
-    std::memcpy(s.pending.before, address, bytes);
-    s.pending.text = words.text;
-    s.pending.also = words.also;
-    s.pending.place = at(place);
+    s.pending.address = one.address;
+    s.pending.bytes = static_cast<uint32_t>(one.bytes);
+    std::memcpy(s.pending.before, one.address, one.bytes);
+    s.pending.text = words;
+    s.pending.also = kOther;
+    s.pending.place = at(one.place);
     s.pending.also_place = at_offset(other.place);
     return;
   }
-  stop("race", words.text, at(place), words.also, at_offset(other.place));
+  const bool is_atomic = is_strong(static_cast<Kind>(other.kind));
+  if (one.does == Does::reads && one.kind == Kind::plain && is_atomic && s.doubtful.size() < 8) {
+    s.doubtful.push_back({one.address, static_cast<uint32_t>(one.bytes), words, kOther,
+                          at(one.place), at_offset(other.place)});
+    return;
+  }
+  stop("race", words, at(one.place), kOther, at_offset(other.place));
+}
+
+// A cache that is not kept up to date: no order of the accesses helps.
+[[noreturn, gnu::noinline, gnu::cold]] void stop_cached(const Watched& watched, const Access& one,
+                                                        const Stamp& other) {
+  const State& s = state();
+  const bool reads = one.does == Does::reads;
+  const std::string theirs =
+      name_of(other.thread / s.threads_of_block, other.thread % s.threads_of_block);
+  stop("race",
+       name_of(*s.current) + (reads ? " reads " : " writes ") + watched.element(one.address) +
+           (reads ? " through __ldg, and " : ", which ") + theirs +
+           (reads ? " writes it in the same launch" : " reads through __ldg in the same launch") +
+           ": __ldg is for memory that the kernel does not write",
+       at(one.place), kOther, at_offset(other.place));
 }
 
 [[gnu::noinline, gnu::cold]] void remark_unwritten(const Watched& watched, const void* address,
@@ -97,39 +135,42 @@ Words race_words(const Watched& watched, const void* address, bool write, bool a
 }
 
 // Checks the bytes `mask` of one granule.
-void look(const Watched& watched, Granule& granule, char* address, uint32_t bytes, uint32_t mask,
-          bool write, bool atomic, const void* place) {
+void look(const Watched& watched, Granule& granule, const Access& one, uint32_t mask) {
   State& s = state();
   const uint32_t since = watched.shared ? s.block_start : s.launch_start;
   const uint32_t known_since = since_when(watched);
   const uint32_t known = granule.known_time >= known_since ? granule.known : 0;
-  if ((!write || atomic) && (known & mask) != mask) remark_unwritten(watched, address, place);
+  const bool reads = one.does == Does::reads;
+  if (one.does != Does::writes && (known & mask) != mask) {
+    remark_unwritten(watched, one.address, one.place);
+  }
   const Stamp& last = granule.write;
-  if (last.time != 0 && (last.bytes & mask) != 0 && !(atomic && last.atomic) &&
-      !is_ordered(last, since)) {
-    meet(watched, address, bytes, write, atomic, place, last, true);
+  if (last.time != 0 && (last.bytes & mask) != 0) {
+    if (one.kind == Kind::cached && last.time >= s.launched) stop_cached(watched, one, last);
+    if (!may_meet(last, one.kind) && !is_ordered(last, since)) meet(watched, one, last, true);
   }
   const uint32_t me = stamped_thread();
   Stamp stamp;
   stamp.thread = me;
   stamp.time = s.time;
-  stamp.place = offset_of(place);
+  stamp.place = offset_of(one.place);
   stamp.bytes = mask;
-  stamp.atomic = atomic ? 1 : 0;
-  if (!write) {
+  stamp.kind = static_cast<uint32_t>(one.kind);
+  if (reads) {
     Stamp& first = granule.reads[0];
-    const bool free = first.time < since || first.thread == me;
+    const bool free = first.time < since || (first.thread == me && first.kind == stamp.kind);
     if (free && first.time >= since) stamp.bytes |= first.bytes;
     granule.reads[free ? 0 : 1] = stamp;
     return;
   }
   for (const Stamp& read : granule.reads) {
-    if (read.time != 0 && (read.bytes & mask) != 0 && !is_ordered(read, since)) {
-      meet(watched, address, bytes, write, atomic, place, read, false);
+    if (read.time == 0 || (read.bytes & mask) == 0) continue;
+    if (read.kind == static_cast<uint32_t>(Kind::cached) && read.time >= s.launched) {
+      stop_cached(watched, one, read);
     }
+    if (!may_meet(read, one.kind) && !is_ordered(read, since)) meet(watched, one, read, false);
   }
-  if (last.time >= since && last.thread == me && (last.atomic != 0) == atomic &&
-      last.time == s.time) {
+  if (last.time >= since && last.thread == me && last.kind == stamp.kind && last.time == s.time) {
     stamp.bytes |= last.bytes;
   }
   granule.write = stamp;
@@ -166,7 +207,8 @@ void look(const Watched& watched, Granule& granule, char* address, uint32_t byte
 bool is_own(const void* address) {
   const State& s = state();
   const char* arguments = static_cast<const char*>(s.running->state);
-  return s.current->fiber->holds(address) || s.image.holds(address) ||
+  return s.current->fiber->holds(address) ||
+         (s.image.holds(address) && !s.variables_at.holds(address)) ||
          Range{arguments, arguments + s.running->state_bytes}.holds(address);
 }
 
@@ -195,251 +237,168 @@ bool is_in_library(const void* address) {
        at(place));
 }
 
-[[gnu::noinline]] void access_region(const Watched& watched, char* data, uint64_t bytes, bool write,
-                                     bool atomic, const void* place) {
+[[gnu::noinline]] void access_region(const Watched& watched, const Access& all) {
   const State& s = state();
   const Region& region = watched.region;
-  if (data + bytes > region.data + region.size) {
-    stop_outside(watched, data, bytes, write, place);
+  if (all.address + all.bytes > region.data + region.size) {
+    stop_outside(watched, all.address, all.bytes, all.writes(), all.place);
   }
-  if (!s.in_device) stop_host(watched, data, write, place);
+  if (!s.in_device) stop_host(watched, all.address, all.writes(), all.place);
   if (region.read_only) {
-    if (write) stop_mutation(watched, data, place);
+    if (all.writes()) stop_mutation(watched, all.address, all.place);
     return;
   }
-  const auto begin = static_cast<uint64_t>(data - region.data);
-  const uint64_t end = begin + bytes;
+  const auto begin = static_cast<uint64_t>(all.address - region.data);
+  const uint64_t end = begin + all.bytes;
+  Access one = all;
   for (uint64_t offset = begin; offset < end;) {
     const uint64_t start = offset & ~uint64_t{watched.granule - 1};
     const uint64_t next = std::min<uint64_t>(start + watched.granule, end);
     const auto mask = static_cast<uint32_t>(((1u << (next - offset)) - 1) << (offset - start));
-    look(watched, watched.granule_at(offset), region.data + offset,
-         static_cast<uint32_t>(next - offset), mask, write, atomic, place);
+    one.address = region.data + offset;
+    one.bytes = static_cast<uint32_t>(next - offset);
+    look(watched, watched.granule_at(offset), one, mask);
     offset = next;
   }
 }
 
-}  // namespace
-
-uint32_t since_when(const Watched& watched) { return watched.shared ? state().block_start : 1; }
-
-void access(void* address, uint64_t bytes, bool write, bool atomic, const void* place) {
+void settle_write() {
   State& s = state();
-  if (s.watcher == nullptr || s.telling) return;
-  if (s.pending.active) settle();
-  if (s.in_device && is_own(address)) return;
-  const Watched* watched = region_of(address);
-  if (watched == nullptr) {
-    access_elsewhere(address, bytes, write, place);
-  } else {
-    access_region(*watched, static_cast<char*>(address), bytes, write, atomic, place);
-  }
-}
-
-void settle() {
-  State& s = state();
-  if (!s.pending.active) return;
   s.pending.active = false;
   const Pending& pending = s.pending;
   if (std::memcmp(pending.before, pending.address, pending.bytes) == 0) return;
   stop("race", pending.text, pending.place, pending.also, pending.also_place);
 }
 
-// --- memory ------------------------------------------------------------------------------------
-
-Watched* region_of(const void* address) {
-  State& s = state();
-  Watched*& found = s.found.at(address);
-  if (found != nullptr && found->holds(address)) return found;
-  for (auto* list : {&s.shared, &s.regions}) {
-    for (Watched& watched : *list) {
-      if (!watched.holds(address)) continue;
-      found = &watched;
-      return found;
-    }
-  }
-  return nullptr;
-}
-
-Watched* region_near(const void* address) {
-  State& s = state();
-  for (auto* list : {&s.shared, &s.regions}) {
-    for (Watched& watched : *list) {
-      if (watched.near(address)) return &watched;
-    }
-  }
-  return nullptr;
-}
-
-void prepare(Watched& watched) {
-  if (watched.region.written) mark_written(watched, watched.region.data, watched.region.size);
-}
-
-void mark_written(Watched& watched, const void* data, uint64_t bytes) {
-  const State& s = state();
-  if (watched.region.read_only) return;
-  const auto begin = static_cast<uint64_t>(static_cast<const char*>(data) - watched.region.data);
-  for (uint64_t offset = begin; offset < begin + bytes; ++offset) {
-    Granule& granule = watched.granule_at(offset);
-    const uint32_t since = since_when(watched);
-    if (granule.known_time < since) granule.known = 0;
-    granule.known |= 1u << (offset % watched.granule);
-    granule.known_time = s.time;
-  }
-}
-
-void take_regions() {
-  State& s = state();
-  if (s.watcher == nullptr) return;
-  const uint64_t count = s.watcher->region_count();
-  for (; s.regions_taken < count; ++s.regions_taken) {
-    prepare(s.regions.emplace_back(s.watcher->region(s.regions_taken), false));
-  }
-}
-
-namespace {
-
-Watched& share(const char* name, uint64_t size, uint64_t alignment, uint64_t element, Place place) {
-  State& s = state();
-  auto memory = std::make_unique<Guarded>(size, alignment);
-  Region region;
-  const std::string full = std::string("shared memory '") + name + "'";
-  region.name = full.c_str();
-  region.data = memory->data();
-  region.size = size;
-  region.element = element;
-  region.guard = Guarded::guard;
-  Watched& watched = s.shared.emplace_back(region, true);
-  watched.region.name = watched.name.c_str();
-  watched.own = std::move(memory);
-  (void)place;
-  return watched;
+[[noreturn]] void settle_doubtful() {
+  const Doubtful one = state().doubtful.front();
+  stop("race", one.text, one.place, one.also, one.also_place);
 }
 
 }  // namespace
 
-char* shared_memory(Variable& variable, Place place) {
+bool access(const Access& one) {
   State& s = state();
-  if (s.current == nullptr) stop("host", "shared memory is used by host code", place);
-  if (variable.block == s.blocks_run) return variable.data;
-  Watched*& watched = s.variables[&variable];
+  if (s.watcher == nullptr || s.telling) return false;
+  if (s.pending.active) settle_write();
+  if (s.in_device && is_own(one.address)) return false;
+  if (!s.doubtful.empty() && one.writes()) settle_doubtful();
+  const Watched* watched = region_of(one.address);
   if (watched == nullptr) {
-    watched = &share(variable.name, variable.size, variable.alignment, variable.element, place);
+    access_elsewhere(one.address, one.bytes, one.writes(), one.place);
+    return false;
   }
-  s.shared_bytes += variable.size;
-  if (s.shared_bytes > 48 << 10) {
-    stop("launch",
-         "a block declares " + std::to_string(s.shared_bytes) +
-             " bytes of shared memory, and 49152 are the most; more is to be had as dynamic shared "
-             "memory",
-         place);
-  }
-  variable.data = watched->region.data;
-  variable.block = s.blocks_run;
-  std::memset(variable.data, s.fill, variable.size);
-  return variable.data;
+  access_region(*watched, one);
+  return s.in_device;
 }
 
-char* dynamic_shared_memory(const char* name, Place place) {
-  static uint64_t prepared = 0;
-  State& s = state();
-  if (s.current == nullptr) stop("host", "shared memory is used by host code", place);
-  if (s.dynamic == nullptr) {
-    // The content is up to the kernel: accesses are distinguished by granules of four bytes.
-    s.dynamic = &share(name, s.running->shared_bytes, 16, 4, place);
-    prepared = 0;
-  }
-  if (prepared != s.blocks_run) {
-    prepared = s.blocks_run;
-    std::memset(s.dynamic->region.data, s.fill, s.dynamic->region.size);
-  }
-  return s.dynamic->region.data;
+void settle() {
+  if (state().pending.active) settle_write();
+  if (!state().doubtful.empty()) settle_doubtful();
 }
 
-uint64_t dynamic_shared_bytes() {
-  return state().running != nullptr ? state().running->shared_bytes : 0;
-}
-
-void* allocate(uint64_t bytes) {
-  State& s = state();
-  auto memory = std::make_unique<Guarded>(bytes, 256);
-  Region region;
-  region.name = "memory of cudaMalloc";
-  region.data = memory->data();
-  region.size = bytes;
-  region.element = 1;
-  region.guard = Guarded::guard;
-  std::memset(region.data, s.fill, bytes);
-  Watched& watched = s.regions.emplace_back(region, false);
-  watched.own = std::move(memory);
-  return watched.region.data;
-}
-
-void release(void* data) {
-  // A later access is reported as one to memory that was freed.
-  for (Watched& watched : state().regions) {
-    if (watched.own != nullptr && watched.region.data == data) {
-      watched.region.size = 0;
-      watched.name = "memory that was freed";
-      return;
-    }
-  }
-}
+// --- atomic operations -------------------------------------------------------------------------
 
 namespace {
 
-Watched* host_region(const void* data, uint64_t bytes, bool write, const char* what, Place place) {
+// Counts what a thread that waits in a loop does, and lets the others of its block run.
+void spin(const void* address, uint64_t value, const void* place) {
+  constexpr uint32_t turn = 32;
+  constexpr uint64_t too_long = 1 << 21;
   State& s = state();
-  if (s.watcher == nullptr || bytes == 0) return nullptr;
-  take_regions();
-  Watched* watched = region_of(data);
-  if (watched == nullptr) watched = region_near(data);
-  if (watched == nullptr) return nullptr;
-  const char* begin = static_cast<const char*>(data);
-  const Region& region = watched->region;
-  if (begin < region.data || begin + bytes > region.data + region.size) {
-    stop("bounds",
-         std::string(what) + (write ? " wrote " : " read ") + watched->outside(data, bytes), place);
+  Thread& thread = *s.current;
+  const bool again = thread.spins_at == address && thread.spins_on == value;
+  thread.spins_at = address;
+  thread.spins_on = value;
+  thread.spins = again ? thread.spins + 1 : 0;
+  if (!again || thread.spins % turn != 0) return;
+  s.spins += turn;
+  if (s.spins > too_long) {
+    const Watched* watched = region_of(address);
+    stop("barrier",
+         name_of(thread) + " waits for another value of " +
+             (watched != nullptr ? watched->element(address) : std::string("its memory")) +
+             ", which no thread of its block changes. CUDA does not promise that another block "
+             "runs meanwhile, if it has not begun",
+         at(place));
   }
-  if (write && region.read_only) {
-    stop("mutation",
-         std::string(what) + " wrote into " + watched->element(data) +
-             ", which the operator does not write",
-         place);
-  }
-  return watched;
+  yield();
+}
+
+uint64_t value_at(const void* address, uint64_t bytes) {
+  uint64_t value = 0;
+  std::memcpy(&value, address, std::min<uint64_t>(bytes, sizeof value));
+  return value;
 }
 
 }  // namespace
 
-void host_reads(const void* data, uint64_t bytes, const char* what, Place place) {
-  host_region(data, bytes, false, what, place);
-}
-
-void host_writes(void* data, uint64_t bytes, const char* what, Place place) {
-  Watched* watched = host_region(data, bytes, true, what, place);
-  ++state().time;
-  if (watched != nullptr) mark_written(*watched, data, bytes);
-}
-
-void atomic_access(void* data, uint64_t bytes, Place place) {
+void volatile_access(void* address, uint64_t bytes, bool write, const void* place) {
   State& s = state();
+  const bool watches = s.watcher != nullptr && !s.telling && s.in_device;
+  if (watches && !write && !is_own(address) && region_of(address) != nullptr) {
+    spin(address, value_at(address, bytes), place);
+  }
+  const Does does = write ? Does::writes : Does::reads;
+  if (!access({static_cast<char*>(address), bytes, does, Kind::strong, place})) return;
+  if (write) {
+    s.spins = 0;
+    publish(address, Scope::device, true);
+  } else {
+    observe(address, Scope::device);
+  }
+}
+
+void atomic_access(void* data, uint64_t bytes, Scope scope, Place place) {
+  const State& s = state();
   if (reinterpret_cast<uintptr_t>(data) % bytes != 0) {
     stop("alignment",
          "an atomic operation on " + std::to_string(bytes) +
-             " bytes at an address that is not a "
-             "multiple of " +
-             std::to_string(bytes),
+             " bytes at an address that is not a multiple of " + std::to_string(bytes),
          place);
   }
   if (s.watcher == nullptr || s.current == nullptr) return;
-  access(data, bytes, true, true, place.address);
-  // A later atomic operation on `data` is ordered after everything before the fence.
-  const auto released = s.released.find(data);
-  if (released != s.released.end()) {
-    s.current->acquired = std::max(s.current->acquired, released->second);
+  const Kind kind = scope == Scope::block ? Kind::in_block : Kind::strong;
+  if (!access({static_cast<char*>(data), bytes, Does::updates, kind, place.address})) return;
+  observe(data, scope);
+  publish(data, scope, false);
+}
+
+void atomic_done(void* data, uint64_t bytes, bool changed, Place place) {
+  State& s = state();
+  if (s.current == nullptr) return;
+  if (changed) {
+    s.spins = s.current->spins = 0;
+  } else {
+    spin(data, value_at(data, bytes), place.address);
   }
-  if (s.current->fenced) s.released[data] = ++s.time;
+}
+
+void expect(const void* data, uint64_t bytes, const void* expected) {
+  State& s = state();
+  if (s.watcher == nullptr || s.current == nullptr) return;
+  if (s.pending.active) settle_write();
+  const Watched* watched = region_of(data);
+  if (watched == nullptr || watched->region.read_only) return;
+  if (std::memcmp(data, expected, bytes) != 0) return;
+  std::erase_if(s.doubtful, [&](const Doubtful& one) {
+    return one.address >= data && one.address + one.bytes <= static_cast<const char*>(data) + bytes;
+  });
+  // The thread has read the value just now: no other ran since.
+  const auto begin = static_cast<uint64_t>(static_cast<const char*>(data) - watched->region.data);
+  if (begin + bytes > watched->region.size) return;
+  for (uint64_t offset = begin; offset < begin + bytes; offset += watched->granule) {
+    for (Stamp& read : watched->granule_at(offset).reads) {
+      if (read.time >= s.resumed && read.thread == stamped_thread() && read.kind == 0) {
+        read.kind = static_cast<uint32_t>(Kind::strong);
+      }
+    }
+  }
+}
+
+void read_only_access(const void* data, uint64_t bytes) {
+  const void* place = __builtin_return_address(0);
+  access({static_cast<char*>(const_cast<void*>(data)), bytes, Does::reads, Kind::cached, place});
 }
 
 }  // namespace opsmith::emulated

@@ -51,13 +51,15 @@ inline unsigned blocks_for(int64_t count, int64_t threads) {
 
 // Not inlined: its return address identifies the user's line.
 template <typename... Parameters, typename... Arguments>
-__attribute__((noinline)) void launch(const Context&, void (*kernel)(Parameters...), dim3 grid,
+__attribute__((noinline)) void launch(const Context& ctx, void (*kernel)(Parameters...), dim3 grid,
                                       dim3 block, size_t shared_bytes,
                                       const Arguments&... arguments) {
-  if (shared_bytes <= (size_t{227} << 10)) emulated::allow_shared_bytes(shared_bytes);
-  emulated::Configured(grid, block, shared_bytes, nullptr,
+  if (shared_bytes > (size_t{48} << 10)) {
+    emulated::allow_shared_bytes(emulated::address_of(kernel), shared_bytes);
+  }
+  emulated::Configured(grid, block, shared_bytes, cuda_stream(ctx),
                        emulated::Place{nullptr, 0, __builtin_return_address(0)})
-      .run("a kernel", kernel, static_cast<std::decay_t<Parameters>>(arguments)...);
+      .run("a kernel", kernel, kernel, static_cast<std::decay_t<Parameters>>(arguments)...);
 }
 
 template <typename T>

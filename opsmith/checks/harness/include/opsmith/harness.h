@@ -46,6 +46,7 @@ class Call : public detail::CallContext {
     };
     context_.num_threads = [](void* self) { return runtime_of(self).num_threads(); };
     context_.scratch = [](void* self, uint64_t bytes) { return runtime_of(self).scratch(bytes); };
+    context_.stream = [](void* self) { return runtime_of(self).stream(); };
   }
   Runtime& runtime() const { return runtime_; }
 

@@ -45,6 +45,8 @@ class Runtime {
 
   // Sets the device type of tensors from now on; at first, it is the host's.
   virtual void on_device(int32_t device_type) = 0;
+  // The call's stream, of no meaning but that it is not the default one; null on the CPU.
+  virtual void* stream() = 0;
 
   // Sets the names of results in messages, by position; the names live as long as the call.
   virtual void name_results(const char* const* names, int32_t count) = 0;

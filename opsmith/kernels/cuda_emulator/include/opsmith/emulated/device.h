@@ -1,7 +1,7 @@
 // The functions for device code: barriers, warps, atomics, shared memory.
 #pragma once
 
-#include <opsmith/emulated/runtime.h>
+#include <opsmith/emulated/vectors.h>
 
 #include <bit>
 #include <climits>
@@ -10,7 +10,24 @@
 
 inline constexpr int warpSize = 32;
 
+struct __half;
+struct __half2;
+struct __nv_bfloat16;
+struct __nv_bfloat162;
+
 namespace opsmith::emulated {
+
+template <typename T>
+struct Identity {
+  using type = T;
+};
+template <typename T>
+using identity = typename Identity<T>::type;
+template <typename T, typename... Types>
+inline constexpr bool is_one_of = (std::is_same_v<T, Types> || ...);
+template <typename T>
+inline constexpr bool is_shuffled = std::is_arithmetic_v<T> || std::is_enum_v<T> ||
+                                    is_one_of<T, __half, __half2, __nv_bfloat16, __nv_bfloat162>;
 
 // The bits of a value of up to eight bytes.
 template <typename T>
@@ -28,11 +45,26 @@ T from_bits(uint64_t bits) {
   return value;
 }
 
+// The alignment that `alignas` would give.
+template <typename T>
+constexpr size_t aligned_as(T alignment) {
+  return static_cast<size_t>(alignment);
+}
+
+// A __device__ variable, to be watched.
+template <typename T>
+DeviceVariable device_variable(const char* name, T& variable) {
+  using Element = std::remove_all_extents_t<T>;
+  const volatile void* data = &variable;
+  return DeviceVariable(name, const_cast<void*>(data), sizeof(T), sizeof(Element));
+}
+
 // An array in __shared__ memory; `Tag` is unique to its declaration.
 template <typename T, typename Tag>
-T& shared(const char* name, Tag, Place place = here()) {
+T& shared(const char* name, Tag, size_t alignment = alignof(T), Place place = here()) {
   using Element = std::remove_all_extents_t<T>;
-  static Variable variable{name, sizeof(T), alignof(T), sizeof(Element)};
+  static Variable variable{name, sizeof(T), alignment > alignof(T) ? alignment : alignof(T),
+                           sizeof(Element)};
   return *reinterpret_cast<T*>(shared_memory(variable, place));
 }
 
@@ -59,13 +91,16 @@ struct DynamicShared {
 #endif
 
 // Not inlined, so that the place is the user's line; its accesses are reported separately.
-template <typename T, typename Update>
+template <Scope scope, typename T, typename Update>
 __attribute__((noinline)) OPSMITH_UNWATCHED T atomically(T* data, Update update) {
-  atomic_access(const_cast<std::remove_cv_t<T>*>(data), sizeof(T), OPSMITH_HERE);
+  const Place place = OPSMITH_HERE;
+  atomic_access(data, sizeof(T), scope, place);
   T before, after;
   std::memcpy(static_cast<void*>(&before), static_cast<const void*>(data), sizeof(T));
   after = update(before);
+  const bool changed = std::memcmp(&before, &after, sizeof(T)) != 0;
   std::memcpy(static_cast<void*>(data), static_cast<const void*>(&after), sizeof(T));
+  atomic_done(data, sizeof(T), changed, place);
   return before;
 }
 
@@ -104,18 +139,20 @@ inline void __syncwarp(unsigned mask = 0xffffffffu,
                        opsmith_place place = opsmith::emulated::here()) {
   opsmith::emulated::exchange(mask, 0, "__syncwarp", place);
 }
-inline void __threadfence() { opsmith::emulated::fence(); }
-inline void __threadfence_block() { opsmith::emulated::fence(); }
-inline void __threadfence_system() { opsmith::emulated::fence(); }
+inline void __threadfence() { opsmith::emulated::fence(opsmith::emulated::Scope::device); }
+inline void __threadfence_block() { opsmith::emulated::fence(opsmith::emulated::Scope::block); }
+inline void __threadfence_system() { opsmith::emulated::fence(opsmith::emulated::Scope::device); }
 
 // --- warps -------------------------------------------------------------------------------------
 
 // CUDA guarantees only the caller's own lane in __activemask.
 inline unsigned __activemask() { return 1u << opsmith::emulated::lane_number(); }
 
-template <typename T>
+#define OPSMITH_SHUFFLED "CUDA's shuffles take numbers; those of cooperative groups take more"
+template <typename T, bool any_type = false>
 T __shfl_sync(unsigned mask, T value, int source, int width = 32,
               opsmith_place place = opsmith::emulated::here()) {
+  static_assert(any_type || opsmith::emulated::is_shuffled<T>, OPSMITH_SHUFFLED);
   const char* what = "__shfl_sync";
   using namespace opsmith::emulated;
   const Lanes lanes = exchange(mask, to_bits(value), what, place);
@@ -123,9 +160,10 @@ T __shfl_sync(unsigned mask, T value, int source, int width = 32,
   return from_bits<T>(
       value_of(lanes, segment + (static_cast<unsigned>(source) & (width - 1)), what, place));
 }
-template <typename T>
+template <typename T, bool any_type = false>
 T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32,
                    opsmith_place place = opsmith::emulated::here()) {
+  static_assert(any_type || opsmith::emulated::is_shuffled<T>, OPSMITH_SHUFFLED);
   const char* what = "__shfl_down_sync";
   using namespace opsmith::emulated;
   const Lanes lanes = exchange(mask, to_bits(value), what, place);
@@ -133,18 +171,20 @@ T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32,
   if (within + delta >= static_cast<unsigned>(width)) return value;
   return from_bits<T>(value_of(lanes, lanes.lane + delta, what, place));
 }
-template <typename T>
+template <typename T, bool any_type = false>
 T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32,
                  opsmith_place place = opsmith::emulated::here()) {
+  static_assert(any_type || opsmith::emulated::is_shuffled<T>, OPSMITH_SHUFFLED);
   const char* what = "__shfl_up_sync";
   using namespace opsmith::emulated;
   const Lanes lanes = exchange(mask, to_bits(value), what, place);
   if (lanes.lane % width < delta) return value;
   return from_bits<T>(value_of(lanes, lanes.lane - delta, what, place));
 }
-template <typename T>
+template <typename T, bool any_type = false>
 T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32,
                   opsmith_place place = opsmith::emulated::here()) {
+  static_assert(any_type || opsmith::emulated::is_shuffled<T>, OPSMITH_SHUFFLED);
   const char* what = "__shfl_xor_sync";
   using namespace opsmith::emulated;
   const Lanes lanes = exchange(mask, to_bits(value), what, place);
@@ -217,23 +257,25 @@ OPSMITH_REDUCE(__reduce_xor_sync, [](T a, T b) { return static_cast<T>(a ^ b); }
 
 // --- atomics -----------------------------------------------------------------------------------
 
-// These are templates, so that a function of the user's with the same name takes precedence.
-#define OPSMITH_ATOMIC(name, expression)                                                    \
-  template <typename T>                                                                     \
-  __attribute__((always_inline)) inline T name(T* address, std::type_identity_t<T> value) { \
-    return opsmith::emulated::atomically(                                                   \
-        address, [value]([[maybe_unused]] T old) { return static_cast<T>(expression); });   \
-  }                                                                                         \
-  template <typename T>                                                                     \
-  __attribute__((always_inline)) inline T name##_block(T* address,                          \
-                                                       std::type_identity_t<T> value) {     \
-    return name(address, value);                                                            \
-  }                                                                                         \
-  template <typename T>                                                                     \
-  __attribute__((always_inline)) inline T name##_system(T* address,                         \
-                                                        std::type_identity_t<T> value) {    \
-    return name(address, value);                                                            \
+// These are templates, so that a function of the user's with the same name takes precedence; and
+// the one for types that CUDA does not have comes last of all.
+#define OPSMITH_ATOMIC_SCOPE(name, suffix, scope, expression, ...)                                \
+  template <typename T, std::enable_if_t<opsmith::emulated::is_one_of<T, __VA_ARGS__>, int> = 0>  \
+  __attribute__((always_inline)) inline T name##suffix(T* address,                                \
+                                                       opsmith::emulated::identity<T> value) {    \
+    return opsmith::emulated::atomically<opsmith::emulated::Scope::scope>(                        \
+        address, [value]([[maybe_unused]] T old) { return static_cast<T>(expression); });         \
+  }                                                                                               \
+  template <typename T, std::enable_if_t<!opsmith::emulated::is_one_of<T, __VA_ARGS__>, int> = 0> \
+  T name##suffix(T* address, ...) {                                                               \
+    static_assert(opsmith::emulated::is_one_of<T, __VA_ARGS__>,                                   \
+                  "CUDA has no " #name #suffix " for a pointer to this type");                    \
+    return *address;                                                                              \
   }
+#define OPSMITH_ATOMIC(name, expression, ...)                        \
+  OPSMITH_ATOMIC_SCOPE(name, , device, expression, __VA_ARGS__)      \
+  OPSMITH_ATOMIC_SCOPE(name, _block, block, expression, __VA_ARGS__) \
+  OPSMITH_ATOMIC_SCOPE(name, _system, device, expression, __VA_ARGS__)
 
 namespace opsmith::emulated {
 // Integers wrap around, as on the device.
@@ -242,6 +284,10 @@ T wrapping_add(T a, T b) {
   if constexpr (std::is_integral_v<T>) {
     return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) +
                           static_cast<std::make_unsigned_t<T>>(b));
+  } else if constexpr (std::is_same_v<T, float2>) {
+    return {a.x + b.x, a.y + b.y};
+  } else if constexpr (std::is_same_v<T, float4>) {
+    return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
   } else {
     return a + b;
   }
@@ -257,25 +303,36 @@ T wrapping_subtract(T a, T b) {
 }
 }  // namespace opsmith::emulated
 
-OPSMITH_ATOMIC(atomicAdd, opsmith::emulated::wrapping_add<T>(old, value))
-OPSMITH_ATOMIC(atomicSub, opsmith::emulated::wrapping_subtract<T>(old, value))
-OPSMITH_ATOMIC(atomicExch, value)
-OPSMITH_ATOMIC(atomicMin, value < old ? value : old)
-OPSMITH_ATOMIC(atomicMax, old < value ? value : old)
-OPSMITH_ATOMIC(atomicAnd, old& value)
-OPSMITH_ATOMIC(atomicOr, old | value)
-OPSMITH_ATOMIC(atomicXor, old ^ value)
-OPSMITH_ATOMIC(atomicInc, old >= value ? 0 : old + 1)
-OPSMITH_ATOMIC(atomicDec, old == 0 || old > value ? value : old - 1)
+#define OPSMITH_INTEGERS int, unsigned, unsigned long long
+OPSMITH_ATOMIC(atomicAdd, opsmith::emulated::wrapping_add<T>(old, value), OPSMITH_INTEGERS, float,
+               double, float2, float4, __half, __half2, __nv_bfloat16, __nv_bfloat162)
+OPSMITH_ATOMIC(atomicSub, opsmith::emulated::wrapping_subtract<T>(old, value), int, unsigned)
+OPSMITH_ATOMIC(atomicExch, value, OPSMITH_INTEGERS, float)
+OPSMITH_ATOMIC(atomicMin, value < old ? value : old, OPSMITH_INTEGERS, long long)
+OPSMITH_ATOMIC(atomicMax, old < value ? value : old, OPSMITH_INTEGERS, long long)
+OPSMITH_ATOMIC(atomicAnd, old& value, OPSMITH_INTEGERS)
+OPSMITH_ATOMIC(atomicOr, old | value, OPSMITH_INTEGERS)
+OPSMITH_ATOMIC(atomicXor, old ^ value, OPSMITH_INTEGERS)
+OPSMITH_ATOMIC(atomicInc, old >= value ? 0 : old + 1, unsigned)
+OPSMITH_ATOMIC(atomicDec, old == 0 || old > value ? value : old - 1, unsigned)
 #undef OPSMITH_ATOMIC
+#undef OPSMITH_ATOMIC_SCOPE
 
-template <typename T>
-__attribute__((always_inline)) inline T atomicCAS(T* address, std::type_identity_t<T> expected,
-                                                  std::type_identity_t<T> value) {
-  return opsmith::emulated::atomically(address, [expected, value](T old) {
-    return std::memcmp(&old, &expected, sizeof old) == 0 ? value : old;
-  });
-}
+#define OPSMITH_CAS(name, scope)                                                                   \
+  template <typename T,                                                                            \
+            std::enable_if_t<opsmith::emulated::is_one_of<T, OPSMITH_INTEGERS, unsigned short>,    \
+                             int> = 0>                                                             \
+  __attribute__((always_inline)) inline T name(                                                    \
+      T* address, opsmith::emulated::identity<T> expected, opsmith::emulated::identity<T> value) { \
+    opsmith::emulated::expect(address, sizeof(T), &expected);                                      \
+    return opsmith::emulated::atomically<opsmith::emulated::Scope::scope>(                         \
+        address, [expected, value](T old) { return old == expected ? value : old; });              \
+  }
+OPSMITH_CAS(atomicCAS, device)
+OPSMITH_CAS(atomicCAS_block, block)
+OPSMITH_CAS(atomicCAS_system, device)
+#undef OPSMITH_CAS
+#undef OPSMITH_INTEGERS
 
 // --- memory ------------------------------------------------------------------------------------
 
@@ -284,17 +341,22 @@ __attribute__((always_inline)) inline T atomicCAS(T* address, std::type_identity
   __attribute__((always_inline)) inline T name(const T* address) { \
     return *address;                                               \
   }
-OPSMITH_LOAD(__ldg)
 OPSMITH_LOAD(__ldca)
 OPSMITH_LOAD(__ldcg)
 OPSMITH_LOAD(__ldcs)
 OPSMITH_LOAD(__ldlu)
 OPSMITH_LOAD(__ldcv)
 #undef OPSMITH_LOAD
-#define OPSMITH_STORE(name)                                                                    \
-  template <typename T>                                                                        \
-  __attribute__((always_inline)) inline void name(T* address, std::type_identity_t<T> value) { \
-    *address = value;                                                                          \
+template <typename T>
+__attribute__((always_inline)) inline T __ldg(const T* address) {
+  opsmith::emulated::read_only_access(address, sizeof(T));
+  return *address;
+}
+#define OPSMITH_STORE(name)                                                               \
+  template <typename T>                                                                   \
+  __attribute__((always_inline)) inline void name(T* address,                             \
+                                                  opsmith::emulated::identity<T> value) { \
+    *address = value;                                                                     \
   }
 OPSMITH_STORE(__stwb)
 OPSMITH_STORE(__stcg)

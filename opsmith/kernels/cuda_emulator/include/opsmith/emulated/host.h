@@ -119,12 +119,26 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, 
   }
   return cudaSuccess;
 }
+namespace opsmith::emulated {
+
 template <typename Kernel>
-cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute attribute, int value) {
-  if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
-    opsmith::emulated::allow_shared_bytes(static_cast<uint64_t>(value));
+const void* address_of(Kernel kernel) {
+  if constexpr (std::is_pointer_v<Kernel>) {
+    return reinterpret_cast<const void*>(kernel);
+  } else {
+    return nullptr;
   }
-  return cudaSuccess;
+}
+
+}  // namespace opsmith::emulated
+
+template <typename Kernel>
+cudaError_t cudaFuncSetAttribute(Kernel kernel, cudaFuncAttribute attribute, int value) {
+  using namespace opsmith::emulated;
+  if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
+  const bool allowed =
+      value >= 0 && allow_shared_bytes(address_of(kernel), static_cast<uint64_t>(value));
+  return allowed ? cudaSuccess : cudaErrorInvalidValue;
 }
 template <typename Kernel>
 cudaError_t cudaFuncSetCacheConfig(Kernel, cudaFuncCache) {
@@ -142,39 +156,71 @@ cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, Kernel, si
   return cudaSuccess;
 }
 
-inline cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t = nullptr,
+// The runtime moves the bytes: a copy of constant size would be inlined into the user's code, and
+// watched as the host's own.
+inline cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes,
+                                   cudaStream_t stream = nullptr,
                                    opsmith::emulated::Place place = opsmith::emulated::here()) {
-  opsmith::emulated::host_writes(data, bytes, "cudaMemsetAsync", place);
-  std::memset(data, value, bytes);
+  opsmith::emulated::check_stream(stream, "cudaMemsetAsync", place);
+  opsmith::emulated::host_fills(data, value, bytes, "cudaMemsetAsync", place);
   return cudaSuccess;
 }
 inline cudaError_t cudaMemset(void* data, int value, size_t bytes,
                               opsmith::emulated::Place place = opsmith::emulated::here()) {
-  return cudaMemsetAsync(data, value, bytes, nullptr, place);
+  opsmith::emulated::check_stream(nullptr, "cudaMemset", place);
+  opsmith::emulated::host_fills(data, value, bytes, "cudaMemset", place);
+  return cudaSuccess;
 }
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
-                                   cudaStream_t = nullptr,
+                                   cudaStream_t stream = nullptr,
                                    opsmith::emulated::Place place = opsmith::emulated::here()) {
-  opsmith::emulated::host_reads(from, bytes, "cudaMemcpyAsync", place);
-  opsmith::emulated::host_writes(to, bytes, "cudaMemcpyAsync", place);
-  std::memmove(to, from, bytes);
+  opsmith::emulated::check_stream(stream, "cudaMemcpyAsync", place);
+  opsmith::emulated::host_copies(to, from, bytes, "cudaMemcpyAsync", place);
   return cudaSuccess;
 }
-inline cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+inline cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind,
                               opsmith::emulated::Place place = opsmith::emulated::here()) {
-  return cudaMemcpyAsync(to, from, bytes, kind, nullptr, place);
-}
-template <typename Symbol>
-cudaError_t cudaMemcpyToSymbolAsync(Symbol& symbol, const void* from, size_t bytes,
-                                    size_t offset = 0, cudaMemcpyKind = cudaMemcpyHostToDevice,
-                                    cudaStream_t = nullptr) {
-  std::memcpy(const_cast<char*>(reinterpret_cast<const char*>(&symbol)) + offset, from, bytes);
+  opsmith::emulated::check_stream(nullptr, "cudaMemcpy", place);
+  opsmith::emulated::host_copies(to, from, bytes, "cudaMemcpy", place);
   return cudaSuccess;
 }
+namespace opsmith::emulated {
+template <typename Symbol>
+char* symbol_at(const Symbol& symbol, size_t offset) {
+  return const_cast<char*>(reinterpret_cast<const volatile char*>(&symbol)) + offset;
+}
+}  // namespace opsmith::emulated
+template <typename Symbol>
+cudaError_t cudaMemcpyToSymbolAsync(Symbol& symbol, const void* from, size_t bytes, size_t offset,
+                                    cudaMemcpyKind, cudaStream_t stream,
+                                    opsmith::emulated::Place place = opsmith::emulated::here()) {
+  using namespace opsmith::emulated;
+  check_stream(stream, "cudaMemcpyToSymbolAsync", place);
+  host_copies(symbol_at(symbol, offset), from, bytes, "cudaMemcpyToSymbolAsync", place);
+  return cudaSuccess;
+}
+// What is copied before the launches of a call, and from the host, is in order on any stream.
 template <typename Symbol>
 cudaError_t cudaMemcpyToSymbol(Symbol& symbol, const void* from, size_t bytes, size_t offset = 0,
-                               cudaMemcpyKind = cudaMemcpyHostToDevice) {
-  return cudaMemcpyToSymbolAsync(symbol, from, bytes, offset);
+                               cudaMemcpyKind = cudaMemcpyHostToDevice,
+                               opsmith::emulated::Place place = opsmith::emulated::here()) {
+  using namespace opsmith::emulated;
+  host_copies(symbol_at(symbol, offset), from, bytes, "cudaMemcpyToSymbol", place);
+  return cudaSuccess;
+}
+template <typename Symbol>
+cudaError_t cudaMemcpyFromSymbolAsync(void* to, const Symbol& symbol, size_t bytes, size_t offset,
+                                      cudaMemcpyKind, cudaStream_t stream,
+                                      opsmith::emulated::Place place = opsmith::emulated::here()) {
+  using namespace opsmith::emulated;
+  check_stream(stream, "cudaMemcpyFromSymbolAsync", place);
+  host_copies(to, symbol_at(symbol, offset), bytes, "cudaMemcpyFromSymbolAsync", place);
+  return cudaSuccess;
+}
+template <typename Symbol>
+cudaError_t cudaGetSymbolAddress(void** data, const Symbol& symbol) {
+  *data = opsmith::emulated::symbol_at(symbol, 0);
+  return cudaSuccess;
 }
 template <typename T>
 cudaError_t cudaMalloc(T** data, size_t bytes) {
@@ -196,18 +242,24 @@ namespace opsmith::emulated {
 // <<<grid, block, shared_bytes, stream>>>
 class Configured {
  public:
-  Configured(dim3 grid, dim3 block, uint64_t shared_bytes = 0, cudaStream_t = nullptr,
+  Configured(dim3 grid, dim3 block, uint64_t shared_bytes = 0, cudaStream_t stream = nullptr,
              Place place = here())
-      : grid_(grid), block_(block), shared_bytes_(shared_bytes), place_(place) {}
+      : grid_(grid),
+        block_(block),
+        shared_bytes_(shared_bytes),
+        default_stream_(stream == nullptr),
+        place_(place) {}
 
-  // Calls kernel(arguments...) in every CUDA thread. Each has copies of the arguments.
-  template <typename Kernel, typename... Arguments>
-  void run(const char* name, Kernel kernel, const Arguments&... arguments) const {
+  // Calls kernel(arguments...) in every CUDA thread. Each has copies of the arguments. `function`
+  // is the kernel's address, or null where it is not known.
+  template <typename Function, typename Kernel, typename... Arguments>
+  void run(const char* name, Function function, Kernel kernel,
+           const Arguments&... arguments) const {
     struct State {
       Kernel kernel;
       std::tuple<std::decay_t<const Arguments>...> arguments;
     } state{kernel, {arguments...}};
-    launch({grid_, block_, shared_bytes_, name, place_,
+    launch({grid_, block_, shared_bytes_, name, address_of(function), default_stream_, place_,
             [](void* opaque) {
               State& all = *static_cast<State*>(opaque);
               std::apply(all.kernel, all.arguments);
@@ -218,6 +270,7 @@ class Configured {
  private:
   dim3 grid_, block_;
   uint64_t shared_bytes_;
+  bool default_stream_;
   Place place_;
 };
 

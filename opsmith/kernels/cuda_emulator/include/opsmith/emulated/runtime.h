@@ -91,6 +91,8 @@ struct Launch {
   dim3 block;
   uint64_t shared_bytes;
   const char* kernel;
+  const void* function;  // its address
+  bool default_stream;
   Place place;
   void (*run)(void* state);  // one CUDA thread
   void* state;
@@ -98,16 +100,31 @@ struct Launch {
 };
 OPSMITH_EMULATED_EXPORT void launch(const Launch& launch);
 
-// The host copies or fills device memory: the bytes are about to be read or written.
-OPSMITH_EMULATED_EXPORT void host_reads(const void* data, uint64_t bytes, const char* what,
+// The host copies or fills device memory.
+OPSMITH_EMULATED_EXPORT void host_copies(void* to, const void* from, uint64_t bytes,
+                                         const char* what, Place place);
+OPSMITH_EMULATED_EXPORT void host_fills(void* data, int value, uint64_t bytes, const char* what,
                                         Place place);
-OPSMITH_EMULATED_EXPORT void host_writes(void* data, uint64_t bytes, const char* what, Place place);
+// Refuses the default stream in place of the call's.
+OPSMITH_EMULATED_EXPORT void check_stream(const void* stream, const char* what, Place place);
 
 OPSMITH_EMULATED_EXPORT void* allocate(uint64_t bytes);
 OPSMITH_EMULATED_EXPORT void release(void* data);
 
-// The limit of dynamic shared memory per launch: cudaFuncSetAttribute raises it.
-OPSMITH_EMULATED_EXPORT void allow_shared_bytes(uint64_t bytes);
+// Raises the limit of a kernel's dynamic shared memory; returns whether devices have so much.
+OPSMITH_EMULATED_EXPORT bool allow_shared_bytes(const void* kernel, uint64_t bytes);
+
+// A __device__ variable of the library's, while the library is loaded.
+class OPSMITH_EMULATED_EXPORT DeviceVariable {
+ public:
+  DeviceVariable(const char* name, void* data, uint64_t bytes, uint64_t element);
+  ~DeviceVariable();
+  DeviceVariable(const DeviceVariable&) = delete;
+  DeviceVariable& operator=(const DeviceVariable&) = delete;
+
+ private:
+  void* data_;
+};
 
 // --- device ------------------------------------------------------------------------------------
 
@@ -142,9 +159,20 @@ OPSMITH_EMULATED_EXPORT uint64_t value_of(const Lanes& lanes, unsigned int lane,
                                           Place place);
 OPSMITH_EMULATED_EXPORT unsigned int lane_number();
 
-// Called around an atomic operation, and by __threadfence.
-OPSMITH_EMULATED_EXPORT void atomic_access(void* data, uint64_t bytes, Place place);
-OPSMITH_EMULATED_EXPORT void fence();
+// Called before and after an atomic operation; and before an atomicCAS with what it expects.
+enum class Scope { block, device };
+OPSMITH_EMULATED_EXPORT void atomic_access(void* data, uint64_t bytes, Scope scope, Place place);
+OPSMITH_EMULATED_EXPORT void atomic_done(void* data, uint64_t bytes, bool changed, Place place);
+OPSMITH_EMULATED_EXPORT void expect(const void* data, uint64_t bytes, const void* expected);
+OPSMITH_EMULATED_EXPORT void fence(Scope scope);
+
+// Called before a load that assumes that the kernel does not write the memory.
+OPSMITH_EMULATED_EXPORT void read_only_access(const void* data, uint64_t bytes);
+
+// __launch_bounds__: called by each thread.
+OPSMITH_EMULATED_EXPORT void check_threads(uint64_t most, Place place = here());
+// Called by each function without __device__.
+OPSMITH_EMULATED_EXPORT void host_only(const char* name, Place place = here());
 OPSMITH_EMULATED_EXPORT uint64_t ticks();
 [[noreturn]] OPSMITH_EMULATED_EXPORT void fail(const char* text, Place place);
 

@@ -389,21 +389,21 @@ void faulty(const opsmith::Context& ctx, const cuda_faults::faulty_args& a) {
   }
   if (a.fault == "host_pointer") {
     if (a.wrong) {
-      follow<<<blocks, kThreads>>>(a.x.sizes().data(), a.x.data(), a.out.data());
+      follow<<<blocks, kThreads, 0, stream>>>(a.x.sizes().data(), a.x.data(), a.out.data());
     } else {
-      take<<<blocks, kThreads>>>(a.N, a.x.data(), a.out.data());
+      take<<<blocks, kThreads, 0, stream>>>(a.N, a.x.data(), a.out.data());
     }
   }
   if (a.fault == "read_by_host") {
-    take<<<blocks, kThreads>>>(a.N, a.x.data(), a.out.data());
+    take<<<blocks, kThreads, 0, stream>>>(a.N, a.x.data(), a.out.data());
     if (a.wrong && a.x[0] == 0.5f) return;  // FAULT read_by_host
   }
   if (a.fault == "grid_of_nothing") {
     if (!a.wrong && n == 0) return;
-    take<<<a.wrong ? 0 : blocks, kThreads>>>(a.N, a.x.data(), a.out.data());  // FAULT
+    take<<<a.wrong ? 0 : blocks, kThreads, 0, stream>>>(a.N, a.x.data(), a.out.data());  // FAULT
   }
   if (a.fault == "block_too_large") {
-    take<<<1, a.wrong ? 2048 : 1024>>>(a.N, a.x.data(), a.out.data());  // FAULT
+    take<<<1, a.wrong ? 2048 : 1024, 0, stream>>>(a.N, a.x.data(), a.out.data());  // FAULT
   }
   if (a.fault == "copy_past_the_end") {
     const size_t bytes = (n + (a.wrong ? 1 : 0)) * sizeof(float);
