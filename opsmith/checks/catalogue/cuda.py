@@ -7,13 +7,15 @@ show.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from torch import Tensor
 
 from opsmith.checks import harness
 from opsmith.checks.cases import cohorts
 from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.cohorts import Cohort
 from opsmith.checks.cases.failure import Failure, Inapplicable
 from opsmith.checks.cases.layouts import LAYOUTS
 from opsmith.checks.cases.sampling import Wanted
@@ -24,17 +26,25 @@ from opsmith.checks.numerics.comparison import compare, same_bits
 from opsmith.checks.numerics.oracle import Expected
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
-from opsmith.errors import BuildError
+from opsmith.errors import BuildError, MissingDependencyError
 from opsmith.kernels import HOST, KernelSource, Library
+from opsmith.kernels.build import ptxas
 from opsmith.kernels.cuda_emulator import emulated, find_obstacle
+from opsmith.kernels.languages import cuda
 from opsmith.operators import Operator
+from opsmith.signature.fitting import Fitting
 
 #: Each phase has its own order, and its own initial memory: NaN and -1, the largest numbers, large
 #: negative numbers.
 _PHASES = tuple(
     Phase(seed=seed, fill=fill, emulated=True) for seed, fill in ((1, 0xFF), (2, 0x7F), (3, 0xFE))
 )
+_LAUNCHES = Phase(emulated=True, launches_only=True)
 _SECONDS = 120.0
+#: More than a grid has blocks along y and z.
+_ROWS = 65_537
+#: Sizes n for which n * (1.0f / n) is less than 1, so that an index that is divided so is wrong.
+_BAD_DIVISORS = (41, 47, 55, 61, 82, 83, 94)
 #: Matches the name of a CUDA function that the emulation does not have; such an error is no defect
 #: of the kernel.
 _UNKNOWN = re.compile(
@@ -138,23 +148,96 @@ def cuda_on_cpu(trial: Trial) -> None:
         reproducible &= _same([call.tensors() for call in calls])
 
     trial.each(one, dtypes=dtypes, examples=trial.some(3))
-    favourite = (dtypes[0],)
+    counts = {"normal": trial.counts.ran}
+    for cohort in () if trial.only_registered else _cohorts(trial):
+        before = trial.counts.ran
+        trial.attribution.wrong, trial.counts.cohort = cohort.code, cohort.name
+        trial.each(
+            one,
+            dtypes=(dtypes[0],),
+            wanted=cohort.wanted,
+            examples=cohort.examples,
+            registered_cases=False,
+        )
+        counts[cohort.name] = counts.get(cohort.name, 0) + trial.counts.ran - before
     if not trial.only_registered:
-        families = [(Wanted(sizes=(0, 1)), 6)]
-        source = trial.subject.implementation.source
-        if source is not None and source.strided:
-            families.append((Wanted(layouts=LAYOUTS), 6))
-        # Try sizes around those of warps and blocks.
-        for cohort in cohorts.sizes(trial.signature, trial.settings.seed):
-            families.append((cohort.wanted, cohort.examples))
-        for wanted, examples in families:
-            trial.each(
-                one, dtypes=favourite, wanted=wanted, examples=examples, registered_cases=False
-            )
+        before = trial.counts.ran
+        _launch_many_rows(trial, build)
+        counts["many rows"] = trial.counts.ran - before
+    told = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
+    trial.notes.append(f"cohorts: {told}")
     if not reproducible:
         trial.notes.append(
             "not reproducible: the last bits depend on the order of blocks and threads"
         )
+
+
+def _cohorts(trial: Trial) -> Iterator[Cohort]:
+    """Yield what normal sampling does not reach, for a kernel that takes long for each case."""
+    yield Cohort("small", Wanted(sizes=(0, 1)), 6)
+    source = trial.subject.implementation.source
+    if source is not None and source.strided:
+        yield Cohort("layouts", Wanted(layouts=LAYOUTS), 6)
+    for cohort in cohorts.values(trial.signature, trial.subject.favourite):
+        # NaN and infinity have to reach several places of a block.
+        examples = 3 if cohort.name in ("NaN", "infinity") else 2
+        yield replace(cohort, examples=examples)
+    divisors = Wanted(sizes=_BAD_DIVISORS)
+    yield Cohort("sizes that floats divide badly", divisors, 3, code="OPS-SIZE-BOUNDARY")
+    # Try sizes around those of warps and blocks.
+    for cohort in cohorts.sizes(trial.signature, trial.settings.seed):
+        if cohort.examples:
+            yield cohort
+
+
+def _launch_many_rows(trial: Trial, build: harness.Build) -> None:
+    """Check launches for sizes above the limits of grids. No thread runs: millions would."""
+    trial.attribution.wrong, trial.counts.cohort = "OPS-CUDA-LAUNCH", "many rows"
+
+    def launched(case: Case) -> None:
+        try:
+            memory_safety.call(trial, build, [case], [_LAUNCHES], seconds=_SECONDS)
+        except Failure as failure:
+            if failure.code != "OPS-CUDA-LAUNCH":
+                return  # what depends on results is no fault where no thread has run
+            trial.accept(case)
+            raise
+
+    fitting = Fitting(trial.signature)
+    for name in trial.signature.dims:
+        size = fitting.near(name, _ROWS)
+        if size is not None and size > 65_535:
+            wanted = Wanted(sizes=(2, 1, 3), forced={name: size})
+            trial.each(
+                launched,
+                dtypes=(trial.subject.favourite,),
+                wanted=wanted,
+                examples=1,
+                registered_cases=False,
+            )
+
+
+@define_check(
+    "nvcc",
+    "nvcc compiles the kernel for the GPUs that are asked for; says what of them it takes",
+    subjects=kernels_in_cuda,
+    order=13,
+    time_limit=10.0,
+    samples=False,
+    calls=False,
+)
+def compiled_by_nvcc(trial: Trial) -> None:
+    """Compile for every architecture, and note registers, spills and shared memory."""
+    source = trial.subject.implementation.source
+    assert source is not None
+    trial.need(source.language.has_entry, 'a kernel with api="torch" is compiled with PyTorch only')
+    try:
+        found = cuda.resources(source)
+    except MissingDependencyError as error:
+        raise Inapplicable(str(error)) from None
+    except BuildError as error:
+        raise Failure(str(error), code="OPS-BUILD-FAILED") from None
+    trial.notes.extend(ptxas.described(found))
 
 
 def _sanitizer_check(sanitizer: str, finds: str) -> None:

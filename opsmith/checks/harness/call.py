@@ -77,6 +77,8 @@ class Phase:
             returned. Negative for no stop.
         emulated: whether the kernel is an emulated CUDA kernel; `seed` then decides the order of
             blocks and threads.
+        launches_only: whether no thread of an emulated kernel runs: only what its host code does is
+            checked.
     """
 
     at_end: bool = True
@@ -87,6 +89,7 @@ class Phase:
     together: bool = False
     pause: int = -1
     emulated: bool = False
+    launches_only: bool = False
 
     def describe(self) -> str:
         """Describe the way of calling, as the beginning of a message."""
@@ -243,6 +246,10 @@ def _environment(build: Build) -> dict[str, str]:
 # --- the request ---------------------------------------------------------------------------------
 
 
+#: The seed with which the emulation of CUDA runs no thread; see runtime/state.h.
+_NO_THREADS = 2**64 - 1
+
+
 def _request(
     signature: Signature, cases: Sequence[Mapping[str, Any]], phases: Sequence[Phase]
 ) -> bytes:
@@ -253,7 +260,7 @@ def _request(
                 "<BBQiiBi",
                 phase.at_end,
                 phase.fill,
-                phase.seed,
+                _NO_THREADS if phase.launches_only else phase.seed,
                 phase.threads,
                 phase.calls,
                 phase.together,

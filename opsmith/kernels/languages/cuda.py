@@ -7,8 +7,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from opsmith.kernels.build import nvcc, toolchain
-from opsmith.kernels.build.torch_paths import require_torch_for
+from opsmith.kernels.build import nvcc, ptxas, toolchain
+from opsmith.kernels.build.toolset import TARGET_VERSION
+from opsmith.kernels.build.torch_paths import require_torch_for, torch_paths
 from opsmith.kernels.build.units import CMakeLanguage, Unit
 from opsmith.kernels.languages.cpp import Cpp
 
@@ -42,6 +43,32 @@ class Cuda(Cpp):
     def unit(self, source: KernelSource) -> Unit:
         """Return the unit of a source, compiled by nvcc."""
         return replace(super().unit(source), language=compiled_by_nvcc(source))
+
+
+def resources(source: KernelSource) -> list[ptxas.Resources]:
+    """Compile a source for the architectures that are asked for, and return what kernels take.
+
+    Raises:
+        BuildError: nvcc refuses the source.
+        MissingDependencyError: there is no nvcc.
+    """
+    compiler = ptxas.find(source.what)
+    unit = Cpp().unit(source)
+    unit.write()
+    paths = torch_paths()
+    system = [str(paths.include[0])] if paths is not None else []
+    options = [
+        *("-std=c++20", "--expt-relaxed-constexpr"),
+        *(f"-I{folder}" for folder in unit.include),
+        *(word for folder in system for word in ("-isystem", folder)),
+        *(f"-D{define}" for define in (f"TORCH_TARGET_VERSION={TARGET_VERSION}", *unit.defines)),
+        *unit.flags,
+    ]
+    found = []
+    for architecture in ptxas.architectures():
+        found += ptxas.resources(compiler, unit.path, options, architecture, source.what)
+    names = ptxas.demangled([one.kernel for one in found])
+    return [replace(one, kernel=names[one.kernel]) for one in found]
 
 
 def compiled_by_nvcc(source: KernelSource) -> CMakeLanguage:
