@@ -26,6 +26,7 @@ from opsmith.targets.jax.package.arguments import (
 )
 from opsmith.targets.jax.package.batching import batched
 from opsmith.targets.jax.package.library import Library
+from opsmith.targets.jax.package.partitioning import partitioned
 
 _WIDE = frozenset(("int64", "float64", "complex128"))
 _REMEMBERED = 256
@@ -129,8 +130,24 @@ class Function:
 
     def _bound(self, arrays: Arrays, numbers: Numbers) -> tuple[Any, ...]:
         """Check the arguments against the declaration, and call the kernel through XLA."""
+        arguments = joined(self.signature, arrays, numbers)
+        leaves, structure = jax.tree.flatten(arrays)
+
+        def call(*parts: Any) -> tuple[Any, ...]:
+            own = joined(self.signature, jax.tree.unflatten(structure, parts), numbers)
+            given = jax.ffi.ffi_call(self.library.target, self._outputs(own))
+            return tuple(given(*parts, **attributes(self.signature, own)))
+
+        shared = partitioned(self.signature, arrays, self._outputs(arguments), call)
+        return shared(*leaves)
+
+    def _outputs(self, arguments: dict[str, Any]) -> list[Any]:
+        """Return the shapes and dtypes of a call's results, and of what it writes.
+
+        Raises:
+            ArgumentError: an argument does not fit the declaration.
+        """
         signature = self.signature
-        arguments = joined(signature, arrays, numbers)
         try:
             bindings = bind(signature, described(signature, arguments))
         except ArgumentError as error:
@@ -144,8 +161,7 @@ class Function:
         for parameter in signature.mutated:
             for value in flat((arguments[parameter.name],)):
                 outputs.append(jax.ShapeDtypeStruct(value.shape, value.dtype))
-        call = jax.ffi.ffi_call(self.library.target, outputs)
-        return tuple(call(*flat(arrays), **attributes(signature, arguments)))
+        return outputs
 
 
 def _dtype(signature: Signature, result: Result, bindings: Bindings) -> Any:
