@@ -1,4 +1,4 @@
-"""The Chinese tutorials say what the English ones say: the same parts, code and links.
+"""The Chinese pages say what the English ones say: the same parts, code and links.
 
 Their code is that of the English ones, whose steps a test follows: so it is not run again.
 """
@@ -71,3 +71,20 @@ def test_the_index_lists_every_translated_tutorial_in_the_order_of_the_original(
     order = [original.index(f"({name})") for name in listed]
     assert sorted(listed) == PAGES
     assert order == sorted(order)
+
+
+def test_the_page_on_declarations_says_what_the_original_says():
+    chinese = (DOCS / "zh" / "reference" / "declaration.md").read_text()
+    english = (DOCS / "reference" / "declaration.md").read_text()
+    assert structure(chinese) == structure(english)
+    assert FENCE.findall(chinese) == FENCE.findall(english)
+    assert not_in_chinese(chinese.partition("\n")[2]) == []
+    found, original = (
+        {
+            os.path.normpath(folder / link.partition("#")[0])
+            for link in links(text)
+            if link[0] != "#"
+        }
+        for text, folder in ((chinese, DOCS / "zh" / "reference"), (english, DOCS / "reference"))
+    )
+    assert found == original
