@@ -7,13 +7,25 @@ from typing import Any
 
 import torch
 
-from opsmith.drafting import dimensions, limits, writing
+from opsmith.drafting import dimensions, limits, meaning, writing
 from opsmith.drafting.subject import Argument, Spec, Subject
 from opsmith.kernels import HOST
 
 
 def sizes_of(subject: Subject, values: Mapping[str, Any]) -> tuple[dimensions.Sizes, str]:
     """Find the free sizes on ``meta``, or on the CPU if the fake kernel accepts too much."""
+    sizes, device = _sizes_of(subject, values)
+    for name, value in values.items():
+        # A size that a number has to divide is best seen where the number is 1.
+        fewer = {**values, name: 1}
+        if sizes.factors and type(value) is int and value > 1 and subject.takes([fewer])[0]:
+            found = _sizes_of(subject, fewer)
+            if not found[0].factors:
+                return found
+    return sizes, device
+
+
+def _sizes_of(subject: Subject, values: Mapping[str, Any]) -> tuple[dimensions.Sizes, str]:
     if subject.results(values, "meta") is not None:
         sizes = dimensions.infer(values, lambda call: subject.results(call, "meta"))
         taken = subject.takes([sizes.at(at) for at in sizes.vary(6)])
@@ -48,7 +60,8 @@ def described(
         lambda call: subject.results(call, device),
     )
     dependent, worded = _data_dependent(subject, sizes, worded)
-    labels = _labels(subject, sizes.values, floats)
+    variables = limits.index_dtypes(subject, sizes.values)
+    labels = _labels(subject, sizes.values, floats, variables)
     results = list(zip(labels, worded or [None] * len(labels), strict=True))
     if not all(label and shape is not None for label, shape in results):
         results = [(label, None) for label, _ in results]
@@ -57,7 +70,22 @@ def described(
         for name, value in sizes.values.items()
     }
     listed = [isinstance(one, list) for one in returned]
-    return writing.Draft(subject, shown, shapes, results, listed, floats, found, dependent, sampled)
+    means = meaning.Meaning([()] * len(returned), {}, ())
+    if sampled and not dependent and not any(listed) and shapes:
+        means = meaning.found(subject, sizes, floats, len(returned))
+    return writing.Draft(
+        subject,
+        shown,
+        shapes,
+        results,
+        listed,
+        floats,
+        found,
+        dependent,
+        sampled,
+        variables=variables,
+        means=means,
+    )
 
 
 def _wild(sizes: dimensions.Sizes) -> list[dict[str, Any]]:
@@ -144,7 +172,10 @@ def _is_integer(value: Any) -> bool:
 
 
 def _labels(
-    subject: Subject, values: Mapping[str, Any], floats: tuple[torch.dtype, ...]
+    subject: Subject,
+    values: Mapping[str, Any],
+    floats: tuple[torch.dtype, ...],
+    variables: Mapping[str, str],
 ) -> list[str]:
     """Return a name for each result's dtype; empty if no name expresses how it follows."""
     seen = []
@@ -157,6 +188,12 @@ def _labels(
             labels.append(writing.label(column[0], ()))
         else:
             labels.append(writing.label(column[0], floats) if column == floats else "")
+    if variables:
+        usual = subject.results(values, HOST) or []
+        changed = subject.results(limits.with_index_dtype(values, list(variables)), HOST) or []
+        for k, pair in enumerate(zip(usual, changed, strict=True)):
+            if pair[0] != pair[1]:
+                labels[k] = next(iter(variables.values()))
     return labels
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from opsmith.drafting.subject import Spec
@@ -19,6 +19,7 @@ _MORE = "MKPQRSTUVXYZ"
 #: A dimension in a call: the argument and the axis. All tensors of a list share their axes.
 Axis = tuple[str, int]
 _UP, _DOWN = (1, 3), (-1, -2)
+_FACTORS = (2, 3, 4)
 Results = Callable[[Mapping[str, Any]], "list[Any] | None"]
 
 
@@ -29,15 +30,21 @@ class Sizes:
     Attributes:
         names: the name of each free axis; axes of the same name have equal sizes.
         values: the arguments of a call that the operator accepts.
+        factors: what the sizes of a name are multiples of, where that is more than 1: 2 for
+            ``2*C``.
     """
 
     names: Mapping[Axis, str]
     values: Mapping[str, Any]
+    factors: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def all(self) -> dict[str, int]:
         """Return the size of each name in `values`."""
-        return {name: _size(self.values, axis) for axis, name in self.names.items()}
+        return {
+            name: _size(self.values, axis) // self.factors.get(name, 1)
+            for axis, name in self.names.items()
+        }
 
     def at(
         self, sizes: Mapping[str, int], scalars: Mapping[str, Any] | None = None
@@ -45,14 +52,15 @@ class Sizes:
         """Return the call with other sizes, and optionally other scalars."""
         changed = dict(self.values)
         for axis, name in self.names.items():
-            changed = _with(changed, axis, sizes[name])
+            changed = _with(changed, axis, sizes[name] * self.factors.get(name, 1))
         return {**changed, **(scalars or {})}
 
     def text(self, argument: str) -> str:
         """Return the shape of an argument as a declaration writes it."""
         spec = _first(self.values[argument])
         axes = range(len(spec.shape))
-        return " ".join(self.names.get((argument, k), str(spec.shape[k])) for k in axes)
+        names = [self.names.get((argument, k), str(spec.shape[k])) for k in axes]
+        return " ".join(f"{self.factors[n]}*{n}" if n in self.factors else n for n in names)
 
     def vary(self, count: int) -> Iterator[dict[str, int]]:
         """Yield sizes somewhat above the call's, since one may have to stay below another."""
@@ -82,6 +90,7 @@ def specs(values: Mapping[str, Any]) -> dict[str, Any]:
 def infer(values: Mapping[str, Any], results: Results) -> Sizes:
     """Find the free sizes of a call by changing each axis, alone or with axes of equal size."""
     groups: list[list[Axis]] = []
+    multiples: dict[Axis, int] = {}
     left = axes_of(values)
     while left:
         axis = left[0]
@@ -95,22 +104,36 @@ def infer(values: Mapping[str, Any], results: Results) -> Sizes:
             joined.append(axis)
         elif group or _change(values, [axis], _DOWN, results):
             groups.append(group or [axis])
+        else:
+            for factor in _FACTORS:
+                if not group and _size(values, axis) % factor == 0:
+                    group = _group(values, axis, left, results, (factor, 3 * factor))
+                    groups += [group] if group else []
+                    multiples.update(dict.fromkeys(group, factor))
         left = [one for one in left if one != axis and one not in group]
     names: dict[Axis, str] = {}
     for group in groups:
         name = _name(values, group[0], set(names.values()))
         names.update(dict.fromkeys(group, name))
     order = axes_of(values)
-    return Sizes(dict(sorted(names.items(), key=lambda item: order.index(item[0]))), values)
+    return Sizes(
+        dict(sorted(names.items(), key=lambda item: order.index(item[0]))),
+        values,
+        {names[axis]: factor for axis, factor in multiples.items()},
+    )
 
 
 def _group(
-    values: Mapping[str, Any], axis: Axis, left: Sequence[Axis], results: Results
+    values: Mapping[str, Any],
+    axis: Axis,
+    left: Sequence[Axis],
+    results: Results,
+    steps: Sequence[int] = _UP,
 ) -> list[Axis]:
     """Return the axes that must grow together with an axis; empty if it must not grow."""
 
     def grow(axes: Sequence[Axis]) -> bool:
-        return _change(values, axes, _UP, results)
+        return _change(values, axes, steps, results)
 
     if grow([axis]):
         return [axis]

@@ -8,15 +8,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from opsmith.drafting.dimensions import Sizes
 from opsmith.drafting.subject import Argument, Spec, Subject
+from opsmith.kernels import HOST
 from opsmith.operators.core.arguments import DTYPES
 from opsmith.signature.dtypes import FLOATING as _FLOATING
 
 #: Exceeds every size that is tried, yet a window or border of this size is computed quickly.
 _FAR = 100
 _FLOATS = (-10.0, -1.0, 0.0, 0.25, 0.5, 1.0, 2.0, 10.0)
+_OTHER = {torch.int32: torch.int64, torch.int64: torch.int32}
 FLOATING = tuple(DTYPES[name] for name in _FLOATING)
 
 
@@ -29,12 +32,14 @@ class Limits:
         high: the largest value, likewise.
         tried: values that the operator accepted.
         known: whether `low` and `high` were found; else only `tried` is known.
+        where: the condition that the argument and a size satisfy, as ``where=`` takes it.
     """
 
     low: str | None
     high: str | None
     tried: tuple[Any, ...]
     known: bool = True
+    where: str = ""
 
     @property
     def text(self) -> str:
@@ -78,8 +83,30 @@ def of_number(subject: Subject, argument: Argument, sizes: Sizes) -> Limits:
         tried = sorted({*usual, start})
         taken = subject.takes([sizes.at(at, changed(one)) for one in tried], traced=traced)
         found.append((at, dict(zip(tried, taken, strict=True))))
+    if whole and not listed:
+        divisor = _divisor(argument.name, found)
+        if divisor is not None:
+            return divisor
     limits = _limits(found, start, lambda one: changed(one)[argument.name])
     return limits if limits.known or value is None else pinned(value)
+
+
+def _divisor(
+    name: str, found: Sequence[tuple[Mapping[str, int], Mapping[int, bool]]]
+) -> Limits | None:
+    """Return the limits of a number that has to divide a size; `None` if there is no such size."""
+    tried = tuple(k for k, taken in found[0][1].items() if taken)
+    if all(k < 2 for _, several in found for k, taken in several.items() if taken):
+        return None
+    for size in found[0][0]:
+        for form, power in ((name, 1), (f"({name}*{name})", 2)):
+            if all(
+                taken == (k > 0 and at[size] % k**power == 0)
+                for at, several in found
+                for k, taken in several.items()
+            ):
+                return Limits("1", None, tried, where=f"{size} % {form} == 0")
+    return None
 
 
 def pinned(value: Any) -> Limits:
@@ -209,3 +236,38 @@ def with_optional(subject: Subject, values: dict[str, Any]) -> dict[str, Any]:
         if one.kind == "tensor" and values[one.name] is None:
             values = next(_optional_tensors(subject, one, values), values)
     return values
+
+
+def index_dtypes(subject: Subject, values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the dtype variable of each integer tensor that may be int32 or int64, by argument.
+
+    Tensors that may only change together share one.
+    """
+    names = [name for name, value in values.items() if _is_index(value)]
+    alone = [name for name in names if subject.takes([with_index_dtype(values, [name])])[0]]
+    if alone:
+        found = dict.fromkeys(alone, "Ids")
+        if len(alone) > 1:
+            found = {name: f"{name.title().replace('_', '')}Ids" for name in alone}
+    elif len(names) > 1 and subject.takes([with_index_dtype(values, names)])[0]:
+        found = dict.fromkeys(names, "Ids")
+    else:
+        return {}
+    usual = subject.results(values, HOST)
+    changed = subject.results(with_index_dtype(values, list(found)), HOST)
+    # The result of several variables is in a dtype that follows from all, which none of them is.
+    return found if len(set(found.values())) == 1 or usual == changed else {}
+
+
+def _is_index(value: Any) -> bool:
+    return isinstance(value, Spec | Tensor) and value.dtype in _OTHER
+
+
+def with_index_dtype(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return a call with some integer tensors in int32 instead of int64, or the reverse."""
+
+    def changed(value: Any) -> Any:
+        other = _OTHER[value.dtype]
+        return replace(value, dtype=other) if isinstance(value, Spec) else value.to(other)
+
+    return {name: changed(value) if name in names else value for name, value in values.items()}

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from opsmith.compat.torch_ops import OpOverload
 from opsmith.drafting.limits import FLOATING, Limits
+from opsmith.drafting.meaning import Meaning
 from opsmith.drafting.subject import Argument, Spec, Subject
 from opsmith.operators.core.arguments import dtype_name
 
@@ -50,6 +51,8 @@ class Draft:
         sampled: whether `opsmith check` can sample arguments from the declaration.
         sources: arguments of the example, as the user wrote them.
         modules: the modules that define the operator, to be imported.
+        variables: the dtype variable of integer tensors that have one, by argument.
+        means: what results and values mean.
     """
 
     subject: Subject
@@ -63,6 +66,26 @@ class Draft:
     sampled: bool
     sources: Mapping[str, str] = field(default_factory=dict)
     modules: Sequence[str] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    means: Meaning = field(default_factory=lambda: Meaning((), {}, ()))
+
+    @property
+    def generic_floats(self) -> str:
+        """The name of floating-point tensors of any accepted dtype; empty if there are none."""
+        tensors = [one for value in self.values.values() for one in _tensors(value)]
+        if len(self.dtypes) < 2 or not any(one.dtype.is_floating_point for one in tensors):
+            return ""
+        return label(self.dtypes[0], self.dtypes)
+
+    def dtype_of(self, variable: str) -> str:
+        """Return how a registered case reads the dtype of a variable."""
+        several = {self.generic_floats, *self.variables.values()} - {""}
+        return f'dtype["{variable}"]' if len(several) > 1 else "dtype"
+
+
+def _tensors(value: Any) -> list[Any]:
+    several = value if isinstance(value, list) else [value]
+    return [one for one in several if isinstance(one, Spec | Tensor)]
 
 
 def label(dtype: torch.dtype, floats: Sequence[torch.dtype]) -> str:
@@ -80,6 +103,9 @@ def operator(draft: Draft, name: str, overload: OpOverload) -> str:
         options += f", mutates_args={names(written)}"
     if draft.data_dependent:
         options += f", data_dependent={names(draft.data_dependent)}"
+    conditions = [one.where for one in draft.limits.values() if one.where]
+    if conditions:
+        options += f", where={names(conditions)}"
     short = overload._schema.name.partition("::")[2]
     lines = [
         f'@opsmith.adopt("{name}"{options})',
@@ -132,6 +158,7 @@ def file(
             "Its own cases alone are checked, as not all that its values may be was found. Say it "
             "with Index, Between and the like, then leave out only=True."
         )
+    notes += [note for draft in drafts for note in draft.means.notes]
     title = f"{what}, as calls of it show it to be: see what fits, and edit the rest."
     paragraphs = [title, *(textwrap.fill(note, 96, break_on_hyphens=False) for note in notes)]
     opening = ['"""' + "\n\n".join(paragraphs) + ('\n"""' if notes else '"""')]
@@ -146,8 +173,10 @@ def _function(draft: Draft, name: str) -> list[str]:
     keyword_only = [k for k, one in enumerate(draft.subject.arguments) if one.keyword_only]
     if keyword_only:
         arguments.insert(keyword_only[0], "*")
+    marks = draft.means.results or [()] * len(draft.results)
     returns = [
-        result(*one, listed) for one, listed in zip(draft.results, draft.listed, strict=True)
+        result(*one, listed, mark)
+        for one, listed, mark in zip(draft.results, draft.listed, marks, strict=True)
     ]
     several = f"tuple[{', '.join(returns)}]" if returns else "None"
     return [
@@ -168,7 +197,9 @@ def _imports(text: str, draft: Draft, more: Sequence[str]) -> list[str]:
     def used(names: Sequence[str]) -> list[str]:
         return [name for name in names if re.search(rf"\b{name}\b", text)]
 
-    labels = used(["Float", *_LABELS.values(), "Shaped"])
+    variables = sorted(set(draft.variables.values()))
+    more_labels = {"Int32", "Int64"} if variables else set()
+    labels = sorted({*used(["Float", *_LABELS.values(), "Shaped"]), *more_labels})
     own = used([_SOME_FLOATS])
     lines = []
     typing = used(["Annotated", "Literal"])
@@ -180,12 +211,14 @@ def _imports(text: str, draft: Draft, more: Sequence[str]) -> list[str]:
     if labels:
         lines.append(f"from jaxtyping import {', '.join(sorted(labels))}")
     lines += ["from torch import Tensor", "", *more, *[""][: len(more)], "import opsmith"]
-    constraints = used(["Between", "Index"])
+    constraints = used(["Between", "Index", "Selects", "Sorted", "Unspecified"])
     if constraints:
         lines.append(f"from opsmith import {', '.join(constraints)}")
     if own:
         names = ", ".join(f'"{dtype_name(one)}"' for one in draft.dtypes)
         lines += ["", "", f"class {_SOME_FLOATS}(AbstractDtype):", f"    dtypes = [{names}]"]
+    if variables:
+        lines += ["", *(f'{one} = opsmith.DtypeVar("{one}", Int32, Int64)' for one in variables)]
     return lines
 
 
@@ -198,7 +231,8 @@ def type_of(draft: Draft, one: Argument) -> str:
             spec = next(iter(value), None) if isinstance(value, list) else value
             text = "Tensor"
             if spec is not None and one.name in draft.shapes:
-                text = f'{label(spec.dtype, draft.dtypes)}[Tensor, "{draft.shapes[one.name]}"]'
+                name = draft.variables.get(one.name) or label(spec.dtype, draft.dtypes)
+                text = f'{name}[Tensor, "{draft.shapes[one.name]}"]'
             if one.kind == "tensors":
                 text = f"list[{text}]"
         case "ints" | "floats" | "bools":
@@ -209,8 +243,9 @@ def type_of(draft: Draft, one: Argument) -> str:
             text = f'Literal["{value}"]'
         case _:
             text = one.kind
-    if limits is not None and limits.text:
-        text = f"Annotated[{text}, {limits.text}]"
+    marks = [limits.text if limits is not None else "", draft.means.arguments.get(one.name, "")]
+    if any(marks):
+        text = f"Annotated[{', '.join([text, *filter(None, marks)])}]"
     if one.optional:
         text += " | None"
     return text
@@ -237,9 +272,11 @@ def _default(kind: str, default: Any) -> str:
     return repr(float(default)) if kind == "float" and default is not None else repr(default)
 
 
-def result(dtype: str, shape: str | None, listed: bool) -> str:
+def result(dtype: str, shape: str | None, listed: bool, marks: Sequence[str] = ()) -> str:
     """Return the annotation of a result, or of a list of tensors."""
     text = f'{dtype}[Tensor, "{shape}"]' if shape is not None else "Tensor"
+    if shape is not None and marks:
+        text = f"Annotated[{', '.join([text, *marks])}]"
     return f"list[{text}]" if listed else text
 
 
@@ -247,7 +284,7 @@ def cases(draft: Draft, name: str, function: str = "cases") -> list[str]:
     """Return the example as a registered case; the only one if arguments cannot be sampled."""
     lines = [
         f"@{name}.register_cases{'' if draft.sampled else '(only=True)'}",
-        f"def {function}(dtype: torch.dtype, seed: int):",
+        f"def {function}(dtype: {_dtype_type(draft)}, seed: int):",
     ]
     drawn = [key for key in draft.values if _is_written(draft, key)]
     if any("rand" in draft.sources[key] for key in drawn):
@@ -257,9 +294,13 @@ def cases(draft: Draft, name: str, function: str = "cases") -> list[str]:
         lines.append("    generator = torch.Generator().manual_seed(seed)")
     lines.append("    yield {")
     for key, value in draft.values.items():
-        text = _written(draft, key) if key in drawn else _value(draft, value)
+        text = _written(draft, key) if key in drawn else _value(draft, value, key)
         lines.append(f'        "{key}": {text},')
     return [*lines, "    }"]
+
+
+def _dtype_type(draft: Draft) -> str:
+    return "torch.dtype" if draft.dtype_of("") == "dtype" else "dict[str, torch.dtype]"
 
 
 def _is_written(draft: Draft, name: str) -> bool:
@@ -273,25 +314,31 @@ def _written(draft: Draft, name: str) -> str:
     """Return an argument as the user wrote it, converted to the dtype of the case."""
     value, source = draft.values[name], draft.sources[name]
     first = value[0] if isinstance(value, list) else value
-    if not (first.dtype.is_floating_point and len(draft.dtypes) > 1):
+    floats = draft.generic_floats if first.dtype.is_floating_point else ""
+    variable = draft.variables.get(name, floats)
+    if not variable:
         return source
+    dtype = draft.dtype_of(variable)
     if isinstance(value, list):
-        return f"[one.to(dtype) for one in {source}]"
-    return f"{source}.to(dtype)" if source.endswith(")") else f"({source}).to(dtype)"
+        return f"[one.to({dtype}) for one in {source}]"
+    return f"{source}.to({dtype})" if source.endswith(")") else f"({source}).to({dtype})"
 
 
-def _value(draft: Draft, value: Any) -> str:
+def _value(draft: Draft, value: Any, name: str) -> str:
     if isinstance(value, list) and value and isinstance(value[0], Spec | Tensor):
-        return f"[{', '.join(_value(draft, one) for one in value)}]"
+        return f"[{', '.join(_value(draft, one, name) for one in value)}]"
+    variable = draft.variables.get(name)
+    if isinstance(value, Spec | Tensor):
+        dtype = draft.dtype_of(variable) if variable else str(value.dtype)
     if isinstance(value, Tensor) and not value.dtype.is_floating_point:
-        return f"torch.tensor({value.tolist()}, dtype={value.dtype})"
+        return f"torch.tensor({value.tolist()}, dtype={dtype})"
     if not isinstance(value, Spec | Tensor):
         return f'"{value}"' if isinstance(value, str) else repr(value)
     shape = ", ".join(map(str, value.shape)) or "()"
     if value.dtype == torch.bool:
         return f"torch.rand({shape}, generator=generator) > 0.5"
     if not value.dtype.is_floating_point:
-        return f"torch.zeros({shape}, dtype={value.dtype})"
+        return f"torch.zeros({shape}, dtype={dtype})"
     made = f"torch.rand({shape}, generator=generator)"
-    generic = len(draft.dtypes) > 1
-    return f"{made}.to({'dtype' if generic else value.dtype})"
+    generic = draft.generic_floats
+    return f"{made}.to({draft.dtype_of(generic) if generic else value.dtype})"

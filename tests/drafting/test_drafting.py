@@ -58,7 +58,7 @@ ELEMENTWISE = 'Float[Tensor, "*shape"]'
             "aten::embedding",
             [
                 'weight: Float[Tensor, "N C"]',
-                'indices: Annotated[Int64[Tensor, "M K"], Index("N")]',
+                'indices: Annotated[Ids[Tensor, "M K"], Index("N")]',
                 "padding_idx: int = -1",
                 "scale_grad_by_freq: bool = False",
                 "sparse: bool = False",
@@ -70,7 +70,7 @@ ELEMENTWISE = 'Float[Tensor, "*shape"]'
             [
                 'self: Float[Tensor, "N C"]',
                 "dim: Annotated[int, Between(1, 1)]",
-                'index: Annotated[Int64[Tensor, "M"], Index("C")]',
+                'index: Annotated[Ids[Tensor, "M"], Index("C")]',
             ],
             'Float[Tensor, "N M"]',
         ),
@@ -208,7 +208,7 @@ class TestOfAnotherLibrary:
         arguments, returned = declared(
             draft_operator("draft_test::unchecked", "torch.rand(4, 3), torch.tensor([0, 3])")
         )
-        assert arguments[1] == 'index: Annotated[Int64[Tensor, "M"], Index("N")]'
+        assert arguments[1] == 'index: Annotated[Ids[Tensor, "M"], Index("N")]'
         assert returned == 'Float[Tensor, "M C"]'
 
     def test_an_argument_that_is_written_is_named(self):
@@ -313,6 +313,8 @@ def test_what_is_written_declares_the_operator(name, tmp_path):
     file.write_text(draft_operator(name))
     (operator,) = import_operators(str(file)).operators
     assert operator.name == name
-    (case,) = operator.cases[0](torch.float64, 0)
+    several = len(operator.signature.dtype_variables) > 1
+    dtype = {"Float": torch.float64, "Ids": torch.int32} if several else torch.float64
+    (case,) = operator.cases[0](dtype, 0)
     given, theirs = operator(**case), operator.reference(**case)
     torch.testing.assert_close(given, theirs)

@@ -1,0 +1,169 @@
+"""What a draft says beyond shapes: equations, conditions, several dtypes, what results mean."""
+
+import pytest
+import torch
+
+from opsmith import checks
+from opsmith.drafting import draft_operator
+from opsmith.operators.importing import import_operators
+
+
+def halves(x):
+    if x.dim() != 2 or x.shape[1] % 2:
+        raise RuntimeError("two halves")
+    return x[:, ::2] * x[:, 1::2]
+
+
+def grouped(x, groups):
+    if x.dim() != 2 or groups < 1 or x.shape[1] % groups:
+        raise RuntimeError("groups")
+    return x.unflatten(1, (groups, -1)).sum(2)
+
+
+def taken(x, rows, columns):
+    if x.dim() != 2 or rows.dim() != 1 or rows.shape != columns.shape:
+        raise RuntimeError("other")
+    return x[rows, columns]
+
+
+def joined(rows, columns):
+    if rows.dtype != columns.dtype or rows.dtype not in (torch.int32, torch.int64):
+        raise RuntimeError("one dtype")
+    return rows * 2
+
+
+def nearest(a, b):
+    if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[1]:
+        raise RuntimeError("other")
+    distances = (a[:, None] - b).square().sum(2)
+    return distances.sort(1).values, distances.argmin(1)
+
+
+def farthest(x):
+    return x.max(1)
+
+
+def along(x, dim):
+    return x.min(dim)
+
+
+def finite(x):
+    if x.device.type != "meta" and not x.isfinite().all():
+        raise RuntimeError("finite numbers")
+    return x * 2
+
+
+def without_nan(x):
+    if x.device.type != "meta" and x.isnan().any():
+        raise RuntimeError("numbers")
+    return x * 2
+
+
+KERNELS = {
+    "halves(Tensor x) -> Tensor": halves,
+    "grouped(Tensor x, int groups) -> Tensor": grouped,
+    "taken(Tensor x, Tensor rows, Tensor columns) -> Tensor": taken,
+    "joined(Tensor rows, Tensor columns) -> Tensor": joined,
+    "nearest(Tensor a, Tensor b) -> (Tensor, Tensor)": nearest,
+    "farthest(Tensor x) -> (Tensor, Tensor)": farthest,
+    "along(Tensor x, int dim) -> (Tensor, Tensor)": along,
+    "finite(Tensor x) -> Tensor": finite,
+    "without_nan(Tensor x) -> Tensor": without_nan,
+}
+
+
+@pytest.fixture(autouse=True)
+def defined():
+    """The operators of a library that is not PyTorch's."""
+    with torch.library._scoped_library("draft_words", "DEF") as library:
+        for schema, kernel in KERNELS.items():
+            library.define(schema)
+            library.impl(schema.partition("(")[0], kernel, "CompositeExplicitAutograd")
+        yield
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("halves", ['    x: Float[Tensor, "N 2*C"],', ') -> Float[Tensor, "N C"]:']),
+        (
+            "grouped",
+            [
+                '@opsmith.adopt("draft_words::grouped", where=("C % groups == 0",))',
+                "    groups: Annotated[int, Between(1, None)],",
+                ') -> Float[Tensor, "N {groups}"]:',
+            ],
+        ),
+        (
+            "taken",
+            [
+                'ColumnsIds = opsmith.DtypeVar("ColumnsIds", Int32, Int64)',
+                '    rows: Annotated[RowsIds[Tensor, "M"], Between("0-N", "N-1")],',
+                '    columns: Annotated[ColumnsIds[Tensor, "M"], Between("0-C", "C-1")],',
+                "def cases(dtype: dict[str, torch.dtype], seed: int):",
+                '        "x": torch.rand(4, 6, generator=generator).to(dtype["Float"]),',
+                '        "rows": torch.zeros(6, dtype=dtype["RowsIds"]),',
+            ],
+        ),
+        (
+            "joined",
+            [
+                'Ids = opsmith.DtypeVar("Ids", Int32, Int64)',
+                '    rows: Ids[Tensor, "N C"],',
+                ') -> Ids[Tensor, "N C"]:',
+                "def cases(dtype: torch.dtype, seed: int):",
+            ],
+        ),
+        (
+            "nearest",
+            [') -> tuple[Annotated[Float[Tensor, "N M"], Sorted()], Int64[Tensor, "N"]]:'],
+        ),
+        (
+            "farthest",
+            [
+                "from opsmith import Selects",
+                ') -> tuple[Float[Tensor, "N"], Annotated[Int64[Tensor, "N"], Selects("x")]]:',
+            ],
+        ),
+        ("along", ['Result 1 holds indices that select, as Selects("x") says, while the other']),
+        (
+            "finite",
+            [
+                "from opsmith import Unspecified",
+                '    x: Annotated[Float[Tensor, "*shape"], Unspecified(nan=True, inf=True)],',
+            ],
+        ),
+        (
+            "without_nan",
+            ['    x: Annotated[Float[Tensor, "*shape"], Unspecified(nan=True)],'],
+        ),
+    ],
+)
+def test_what_calls_show_is_said_in_the_words_of_a_declaration(name, said, tmp_path):
+    text = draft_operator(f"draft_words::{name}")
+    for line in said:
+        assert line in text
+    file = tmp_path / f"drafted_{name}.py"
+    file.write_text(text)
+    (operator,) = import_operators(str(file)).operators
+    (case,) = operator.cases[0](checks_dtype(operator), 0)
+    operator(**case)
+
+
+def checks_dtype(operator):
+    """A dtype for the cases of an operator, or one for each of its variables."""
+    variables = {
+        v.label: torch.float64 if v.label == "Float" else torch.int32
+        for v in operator.signature.dtype_variables
+    }
+    return variables if len(variables) > 1 else next(iter(variables.values()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["halves", "grouped", "farthest", "finite"])
+def test_a_draft_passes_the_checks_as_it_is(name, tmp_path):
+    file = tmp_path / f"checked_{name}.py"
+    file.write_text(draft_operator(f"draft_words::{name}"))
+    (operator,) = import_operators(str(file)).operators
+    report = checks.run(operator, select=["reference", "validation"], isolate=False, seconds=200)
+    assert report.ok, report.explain()
