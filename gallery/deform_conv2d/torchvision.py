@@ -14,11 +14,11 @@ import opsmith
 from gallery.deform_conv2d.deform_conv2d import deform_conv2d
 
 
-@opsmith.adopt("torchvision::deform_conv2d")
+@opsmith.adopt("torchvision::deform_conv2d", where=("M % groups == 0",))
 def torchvision_deform_conv2d(
-    input: Float[Tensor, "N C H W"],
+    input: Float[Tensor, "N {groups}*Cg H W"],
     weight: Float[Tensor, "M Cg kH kW"],
-    offset: Float[Tensor, "N O OH OW"],
+    offset: Float[Tensor, "N 2*{offset_groups}*kH*kW OH OW"],
     mask: Float[Tensor, "N ..."],
     bias: Float[Tensor, "M"],
     stride_h: int,
