@@ -44,7 +44,7 @@ def check(
     select: Sequence[str] | None = None,
     seed: int = 0,
     examples: int = 60,
-    seconds: float = 20.0,
+    seconds: float = 60.0,
     time_limit: float = 60.0,
     isolate: bool = False,
     allow_cut_short: bool = False,

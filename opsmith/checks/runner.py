@@ -59,7 +59,7 @@ def run(
     flags: Sequence[str] = (),
     seed: int = 0,
     examples: int = 60,
-    seconds: float = 20.0,
+    seconds: float = 60.0,
     time_limit: float = 60.0,
     isolate: bool = True,
     jobs: int = 1,

@@ -275,9 +275,10 @@ class Trial:
         if not self.counts.due.late:
             return "passed", ""
         stopped = self.counts.due.describe(self.counts.ran, self.settings.seconds)
-        if self.counts.due.suffices(self.counts.ran) or self.replay.alone:
+        if self.replay.alone:
             self.notes.append(stopped)
             return "passed", ""
+        # However many cases ran: a kernel that sleeps would choose which of them are left out.
         return "cut short", stopped
 
     def raised(self, error: BaseException) -> str:

@@ -17,6 +17,8 @@ from opsmith.errors import INCOMPLETE, no_such
 _ARGUMENTS = "opsmith.arguments"
 
 
+#: Number of cases that a check samples, and that it samples with ``--quick``.
+_EXAMPLES, _QUICK_EXAMPLES = 60, 8
 _EXIT_CODES = {"passed": 0, "failed": 1, "incomplete": INCOMPLETE}
 _EPILOG = "Beside these, an option for each check that is slow: see opsmith check --list."
 
@@ -154,7 +156,7 @@ def check(
         bool,
         typer.Option(
             "--quick",
-            help="Run only the ten checks that find most, each for two seconds: no runtime "
+            help="Run only the ten checks that find most, with few cases: no runtime "
             "but PyTorch's eager mode, no compiler but the kernel's own.",
         ),
     ] = False,
@@ -179,15 +181,20 @@ def check(
             help="Decides every sampled case. Without it, seed 0 does, after what failed before."
         ),
     ] = None,
-    examples: Annotated[int, typer.Option(min=1, help="How many cases a check samples.")] = 60,
-    seconds: Annotated[
-        float | None,
+    examples: Annotated[
+        int | None,
         typer.Option(
-            min=0,
-            show_default="20; 2 with --quick",
-            help="After so many, a check samples no further case.",
+            min=1,
+            show_default=f"{_EXAMPLES}; {_QUICK_EXAMPLES} with --quick",
+            help="How many cases a check samples.",
         ),
     ] = None,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            min=0, help="After so many, a check samples no further case, and is cut short."
+        ),
+    ] = 60.0,
     time_limit: Annotated[
         float,
         typer.Option(
@@ -274,8 +281,8 @@ def check(
                 seed=seed or 0,
                 stores=True,
                 recalls=seed is None,
-                examples=examples,
-                seconds=seconds if seconds is not None else 2.0 if quick else 20.0,
+                examples=examples or (_QUICK_EXAMPLES if quick else _EXAMPLES),
+                seconds=seconds,
                 time_limit=time_limit,
                 jobs=jobs,
                 devices=device or (),
@@ -330,10 +337,17 @@ def judge(
     seed: Annotated[
         int | None, typer.Option(help="Decides every sampled case; a fresh one by default.")
     ] = None,
-    examples: Annotated[int, typer.Option(min=1, help="How many cases a check samples.")] = 60,
+    examples: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            show_default=f"{_EXAMPLES}; {_QUICK_EXAMPLES} with --quick",
+            help="How many cases a check samples.",
+        ),
+    ] = None,
     seconds: Annotated[
         float, typer.Option(min=0, help="After so many, a check samples no further case.")
-    ] = 20.0,
+    ] = 60.0,
     time_limit: Annotated[
         float, typer.Option(min=0.1, help="The seconds that one call may take.")
     ] = 60.0,

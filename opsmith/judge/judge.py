@@ -98,7 +98,7 @@ def judge(
     *,
     seed: int | None = None,
     examples: int = 60,
-    seconds: float = 20.0,
+    seconds: float = 60.0,
     time_limit: float = 60.0,
     deadline: float = 3600.0,
     trust_candidate: bool = False,

@@ -16,8 +16,9 @@ from torch import Tensor
 
 import opsmith
 from opsmith import CheckError, checks, testing
-from opsmith.checks.report.case_counts import Due
+from opsmith.checks.cases.subject import subjects_of
 from opsmith.checks.run_report import Report
+from opsmith.checks.trial import Trial
 from opsmith.judge import judge
 
 SPEC = Path(__file__).parents[1] / "judge" / "spec.py"
@@ -46,16 +47,17 @@ def run(operator, **options) -> Report:
     )
 
 
-@pytest.mark.parametrize(
-    ("samples", "least"), [(1, 1), (2, 1), (3, 2), (4, 2), (19, 10), (30, 10), (60, 15), (200, 50)]
-)
-def test_a_check_without_time_needs_a_quarter_of_its_cases_ten_or_half(samples, least):
-    due = Due()
-    due.add(samples)
-    assert due.suffices(0)  # it had the time: there are no more cases
-    due.run_out()
-    assert due.suffices(least)
-    assert not due.suffices(least - 1)
+def test_a_check_passes_with_none_of_its_samples_left_out_and_with_no_fewer():
+    trial = Trial(subjects_of(twice)[0], "aliasing")
+    trial.counts.due.add(100)
+    trial.counts.ran = 99
+    assert trial.passed() == ("passed", "")  # the reference refused one
+    trial.counts.due.run_out()
+    # A kernel that sleeps chooses which sample is left out.
+    assert trial.passed() == (
+        "cut short",
+        "stopped after 60 s, with 99 cases; 100 samples were due",
+    )
 
 
 def test_a_check_that_had_no_time_is_cut_short_and_the_run_incomplete():
@@ -85,11 +87,11 @@ def test_what_is_cut_short_is_taken_for_passed_by_who_says_so():
         testing.check(twice, select=["aliasing"], seconds=0)
 
 
-def test_registered_cases_are_cases_however_little_time_there_is():
+def test_registered_cases_run_however_little_time_there_is_and_replace_no_samples():
     report = run(thrice)
-    assert {row.status for row in report.rows} == {"passed"}
-    assert report.ok
-    assert all(row.notes[-1].startswith("stopped after 0 s, with ") for row in report.rows)
+    assert {row.status for row in report.rows} == {"cut short"}
+    assert all(row.cases >= 20 for row in report.rows)
+    assert all(row.message.startswith("stopped after 0 s, with ") for row in report.rows)
 
 
 def test_what_is_cut_short_is_green_in_no_report():

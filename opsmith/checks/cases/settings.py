@@ -26,7 +26,7 @@ class Settings:
 
     seed: int = 0
     examples: int = 60
-    seconds: float = 20.0
+    seconds: float = 60.0
     time_limit: float = 60.0
     shared: str = ""
     truths: bool = False

@@ -26,6 +26,8 @@ from opsmith.signature.shapes import Variadic
 _COMMON = (TRANSPOSED, SLICED, EXPANDED, PADDED)
 #: Number of dimensions that a layout needs, if it needs more than one.
 _LEAST_DIMENSIONS = {PADDED: 2, OVERLAPPING: 2, LONE: 2, PERMUTED: 3, CHANNELS_LAST: 3}
+#: Number of examples from which on cohorts have all of their cases.
+_ENOUGH = 20
 #: An empty tensor has no layout.
 _FILLED = tuple(size for size in SIZES if size)
 _ODD = (1, 2, 3, 1, 5)
@@ -111,16 +113,22 @@ def _cohorts(trial: Trial) -> Iterator[tuple[Cohort, str | None, int]]:
         *cohorts.large(signature),
     ]
     for position, cohort in enumerate(found):
-        yield cohort, favourite, cohort.examples
+        yield cohort, favourite, _share_of(trial, cohort.examples)
         if cohort.other_examples and others:
             one = others[(position + trial.settings.seed) % len(others)]
             for other in others if cohort.every_dtype else (one,):
-                yield cohort, other, cohort.other_examples
+                yield cohort, other, _share_of(trial, cohort.other_examples)
         for half in cohort.halves:
             own = [dtype for dtype in trial.subject.dtypes if half in parts(dtype)]
             if own or half in cohorts.fixed_dtypes(signature):
-                yield cohort, next(iter(own), favourite), cohort.half_examples
+                share = _share_of(trial, cohort.half_examples)
+                yield cohort, next(iter(own), favourite), share
                 break
+
+
+def _share_of(trial: Trial, examples: int) -> int:
+    """Return the number of cases of a cohort: fewer where few cases are asked for, but one."""
+    return math.ceil(examples * min(1.0, trial.settings.examples / _ENOUGH))
 
 
 @define_check(

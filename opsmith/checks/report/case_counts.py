@@ -11,9 +11,6 @@ from dataclasses import dataclass, field, replace
 from opsmith.checks.report.rows import Sample
 
 _Key = tuple[str, str, int]
-#: Least number of cases for a check that ran out of time to count as passed. If few samples were
-#: due, half of them are enough; if many were due, a quarter of them is required.
-_LEAST_CASES = 10
 
 
 @dataclass
@@ -90,14 +87,6 @@ class Due:
     def run_out(self) -> None:
         """Record that the time is over."""
         self.late = True
-
-    def suffices(self, cases: int) -> bool:
-        """Return whether `cases` cases are enough for a check to count as passed.
-
-        If the check did not run out of time, few cases are enough too: no more were due.
-        """
-        least = max(min(_LEAST_CASES, (self.samples + 1) // 2), self.samples // 4)
-        return not self.late or cases >= least
 
     def describe(self, cases: int, seconds: float) -> str:
         """Describe which samples ran and which did not."""
