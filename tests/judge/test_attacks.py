@@ -13,7 +13,7 @@ from attacks import Attack, marks, patches, processes, protocol, right, values, 
 
 from opsmith.checks.isolation.sandbox.policy import unavailable
 from opsmith.checks.report.failure_codes import catalogue
-from opsmith.judge import judge
+from opsmith.judge import NothingJudgedError, judge
 
 RIGHT = "(x * factor + x.sum(1, keepdim=True))"
 SPEC = Path(__file__).with_name("spec.py")
@@ -82,8 +82,8 @@ def got_through(folder: Path, attacks: dict[str, Attack], **options: object) -> 
         rows = [r for r in verdict.report.failures if r.operator == f"{module}::scale_{number}"]
         if not rows:
             through[name] = "accepted"
-        elif rows[0].check == "import":
-            through[name] = rows[0].message
+        elif rows[0].code in ("OPS-JUDGE-IMPORT", "OPS-CHECK-LOST"):
+            through[name] = f"never called: {rows[0].message}"
         elif any(row.code not in catalogue() for row in rows):
             through[name] = f"unknown codes: {[row.code for row in rows]}"
     # PyTorch makes this folder in the judge's own process.
@@ -158,7 +158,11 @@ def test_a_file_whose_import_is_an_attack_is_refused(name, tmp_path):
     text = whole.IMPORTS[name]
     if whole.KERNEL in text and "import scale" not in text and "def scale" not in text:
         text = "from spec import scale\n" + text
-    verdict = _judged(tmp_path / "kernels.py", text)
+    try:
+        verdict = _judged(tmp_path / "kernels.py", text)
+    except NothingJudgedError:
+        assert name == "declares the operator again", "what it declares is not what is judged"
+        return
     assert not verdict.accepted
     assert verdict.report.failures
     verdict.report.explain().encode("utf-8")

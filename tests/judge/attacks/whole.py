@@ -12,7 +12,7 @@ IMPORTS = {
     "is one endless expression": "a = " + "-" * 1_000_000 + "1\n",
     "never ends its import": "while True:\n    pass\n",
     "stops itself": "import os\nos.kill(os.getpid(), 19)\n",
-    "stops its parent": "import os\nos.kill(os.getppid(), 19)\n",
+    "stops its parent": "import os\nos.kill(os.getppid(), 19)\n" + KERNEL,
     "floods the output": "import os\nwhile True:\n    os.write(1, b'accepted\\n' * 10_000)\n",
     "declares the operator again": (
         "import opsmith, torch\nfrom jaxtyping import Float\nfrom torch import Tensor\n"

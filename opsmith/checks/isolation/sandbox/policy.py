@@ -29,7 +29,8 @@ _DEFAULT_MEMORY = 8 << 30
 #: Folders that may hold files of other programs and users.
 _SHARED_FOLDERS = ("/tmp", "/var/tmp", "/run", "/mnt", "/media")
 _SYSTEM = ("/", "/bin", "/etc", "/lib", "/lib64", "/opt", "/sbin", "/usr", "/usr/local", "/var")
-_PROBE_SECONDS = 20.0
+_PROBE_SECONDS = 60.0
+_LIBRARIES = ("LD_LIBRARY_PATH",)
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,8 @@ class Boxed(subprocess.Popen[bytes]):
                 stdout=stdout,
                 stderr=subprocess.STDOUT,
                 pass_fds=(given, status, *descriptors),
-                env={},
+                # Python may need it to start; what else it needs, it finds by its path.
+                env={name: os.environ[name] for name in _LIBRARIES if name in os.environ},
                 cwd="/" if box.namespaces else str(box.folder),
                 start_new_session=True,
             )
