@@ -16,6 +16,7 @@ from opsmith.checks.cases.reference_call import run_reference
 from opsmith.checks.isolation.kernel_client import Caller
 from opsmith.checks.isolation.launch import python
 from opsmith.checks.isolation.sandbox.policy import Box, can_be_covered
+from opsmith.checks.isolation.supervisor_client import End
 from opsmith.errors import ArgumentError
 from opsmith.judge.snapshot import Snapshot
 from opsmith.kernels.build.scratch import make_plain
@@ -167,6 +168,12 @@ class Session(Caller):
             failure.final = True
             raise failure
         return min(limit, left)
+
+    def _gone(self, end: End) -> Failure:
+        failure = super()._gone(end)
+        # A smaller case says nothing more, and each try starts a process.
+        failure.final = True
+        return failure
 
     def _hung(self, limit: float) -> Failure:
         self._time_limit = min(self._time_limit, max(1.0, _LESS * self._time_limit))
