@@ -11,12 +11,13 @@ crash. Writes one line of JSON before the first call (``begin`` and the process)
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import os
 import re
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -30,6 +31,7 @@ from fuzz_operators import OPERATORS
 from fuzz_runtimes import RUNTIMES, Runtime
 from fuzz_ways import UNSEEN, Killed, choose
 from torch import Tensor
+from torch._subclasses import FakeTensor
 from torch.utils._pytree import tree_leaves
 
 from opsmith import DifferentiationError, Operator
@@ -187,7 +189,9 @@ class Fuzzer:
             rng.setstate(state)
 
         try:
-            self.runtime.ways[way](self.runtime.likewise(add_to_each), call.arguments, rng)
+            self.runtime.ways[way](
+                self.runtime.likewise(likeness(call.arguments)), call.arguments, rng
+            )
         except Exception as error:
             return error
         return None
@@ -200,6 +204,23 @@ def add_to_each(*args: Any, **kwargs: Any) -> list[Tensor]:
         for value in tree_leaves((args, kwargs))
         if isinstance(value, Tensor | np.ndarray)
     ]
+
+
+def add_together(*args: Any, **kwargs: Any) -> list[Tensor]:
+    """Add each tensor to the next, too."""
+    tensors = [value for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
+    together = [torch.add(one.sum(), other.sum()) for one, other in itertools.pairwise(tensors)]
+    return [*add_to_each(*args, **kwargs), *together]
+
+
+def likeness(values: Mapping[str, Any]) -> Callable[..., list[Tensor]]:
+    """Return the function of PyTorch's that a call is compared with.
+
+    No operator takes tensors that are fake beside others, so that adding to each says too little.
+    """
+    tensors = [value for value in tree_leaves(dict(values)) if isinstance(value, Tensor)]
+    mixed = len({isinstance(value, FakeTensor) for value in tensors}) > 1
+    return add_together if mixed else add_to_each
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -221,7 +242,8 @@ def alike(one: BaseException | None, other: BaseException | None) -> bool:
 
 
 def _beginning(error: BaseException) -> str:
-    lines = [*str(error).splitlines(), "", ""]
+    # A FakeTensorMode quotes the call in which it found tensors of both kinds.
+    lines = [*str(error).partition(" Found in ")[0].splitlines(), "", ""]
     # Dynamo quotes the error that it met, after lines that are the same for every error.
     said = " ".join([*lines[: 1 + lines[0].endswith("raised:")], *re.findall("got .*", str(error))])
     return re.sub(r"torch\._ops\.[\w.]+|0x[0-9a-f]+|\d+", "#", said)

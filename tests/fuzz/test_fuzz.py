@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fuzz_child import add_to_each, alike, causes
+from fuzz_child import add_to_each, alike, causes, likeness
 from fuzz_run import Tally, fuzz
 
 
@@ -34,6 +35,15 @@ def test_a_baseline_returns_a_sum_for_every_tensor_so_that_no_compiler_leaves_on
     assert [one.shape[0] for one in found] == [2, 3, 4]
 
 
+def test_a_baseline_mixes_tensors_with_values_and_without_as_a_call_does() -> None:
+    with FakeTensorMode() as mode:
+        fake = mode.from_tensor(torch.ones(2))
+    call = {"x": fake, "rows": torch.ones(3)}
+    with pytest.raises(AssertionError, match="convert all Tensors to FakeTensors first"):
+        torch.compile(likeness(call), backend="eager")(**call)
+    assert likeness({"x": fake, "xs": [fake]}) is likeness({"x": torch.ones(2)}) is add_to_each
+
+
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [
@@ -42,6 +52,7 @@ def test_a_baseline_returns_a_sum_for_every_tensor_so_that_no_compiler_leaves_on
         (RuntimeError("refused"), None, False),
         (RuntimeError("refused"), TypeError("refused"), False),
         (RuntimeError("fake call\ngot A('x')"), RuntimeError("fake call\ngot B('y')"), False),
+        (AssertionError("mixed. Found in a(x)"), AssertionError("mixed. Found in b(y)"), True),
         (RuntimeError("raised:\nno batch"), RuntimeError("raised:\nno layout"), False),
     ],
 )
