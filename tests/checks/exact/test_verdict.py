@@ -1,0 +1,84 @@
+"""Unequal residues refute an element, unless they are in doubt and the values do not differ."""
+
+import torch
+
+from opsmith.checks.catalogue.exact import obstacle
+from opsmith.checks.numerics.exact.arrays import CONSTANT_F, ROOT, Array
+from opsmith.checks.numerics.exact.verdict import Verdict, first_wrong
+
+
+def number(value: float, p: int, q: int, doubts: int = 0) -> Array:
+    planes = ([p | q << 32], [doubts | doubts << 32])
+    return Array(torch.tensor([value], dtype=torch.float64), *map(torch.tensor, planes))
+
+
+def verdict(*draws: tuple[Array, Array]) -> Verdict:
+    found = Verdict("the result")
+    for one, other in draws:
+        found.take(one, other)
+    return found
+
+
+def is_wrong(found: Verdict, *, by_value: bool = False) -> bool:
+    return first_wrong([found], by_value=by_value) is not None
+
+
+def test_equal_residues_are_equal_whatever_is_in_doubt():
+    found = verdict((number(1, 5, 6, ROOT), number(1, 5, 7, ROOT)))
+    assert not found.suspect and not is_wrong(found) and found.undecided == 0
+
+
+def test_unequal_residues_without_doubt_are_wrong_though_the_values_are_equal():
+    found = verdict((number(1, 5, 6), number(1, 8, 6)))
+    assert found.suspect and is_wrong(found)
+    message, refuted = first_wrong([found], by_value=False)
+    assert refuted
+    assert message == (
+        "the result[0] is not the reference's formula: in double precision both are 1 for these "
+        "arguments"
+    )
+
+
+def test_arguments_that_may_be_related_are_judged_by_values_too():
+    assert not is_wrong(verdict((number(1, 5, 6), number(1, 8, 6))), by_value=True)
+    assert is_wrong(verdict((number(1, 5, 6), number(1 + 1e-9, 8, 6))), by_value=True)
+
+
+def test_what_is_in_doubt_is_undecided_where_the_values_agree():
+    found = verdict((number(1, 5, 6, ROOT), number(1, 8, 9)))
+    assert not found.suspect and found.undecided == 1
+
+
+def test_what_is_in_doubt_is_wrong_where_the_values_differ_in_every_draw():
+    apart = (number(1, 5, 6, ROOT), number(1 + 1e-11, 8, 9))
+    assert is_wrong(verdict(apart, apart))
+    assert not is_wrong(verdict(apart, (number(1, 5, 6, ROOT), number(1, 8, 9))))
+    # The sign of a root was the same in one draw.
+    assert not is_wrong(verdict(apart, (number(1, 5, 6, ROOT), number(1, 5, 9))))
+
+
+def test_a_literal_of_single_precision_may_stand_for_its_neighbours():
+    assert not is_wrong(verdict((number(1, 5, 6, CONSTANT_F), number(1 + 1e-7, 8, 9))))
+    assert is_wrong(verdict((number(1, 5, 6, CONSTANT_F), number(1 + 1e-5, 8, 9))))
+
+
+def test_infinity_and_nan_are_equal_to_themselves_alone():
+    inf, nan = float("inf"), float("nan")
+    assert not is_wrong(verdict((number(inf, 0, 0), number(inf, 0, 0))))
+    assert not is_wrong(verdict((number(nan, 0, 0), number(nan, 0, 0))))
+    assert is_wrong(verdict((number(inf, 0, 0), number(1, 5, 6))))
+    assert is_wrong(verdict((number(nan, 0, 0), number(1, 5, 6))))
+
+
+def test_a_source_that_reads_the_bits_of_a_number_is_told_with_its_line(tmp_path):
+    source = tmp_path / "bits.cpp"
+    for line, what in {
+        "const int32_t bits = *(int32_t*)&x;": "(int32_t*)&",
+        "union { T value; uint32_t bits; } both;": "union",
+        "const auto bits = std::bit_cast<uint32_t>(x);": "bit_cast",
+        "const __m256 lanes = _mm256_loadu_ps(from);": "_mm256_",
+    }.items():
+        source.write_text(f"// a union of two sets\n{line}\n")
+        assert obstacle(source) == f"{what!r} at {source}:2 may read the bits of a number"
+    source.write_text("out[i] = static_cast<T>((int)x);  // no union here\n")
+    assert obstacle(source) == ""
