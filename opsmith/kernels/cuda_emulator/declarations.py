@@ -161,14 +161,14 @@ def _variables(code: str) -> list[Edit]:
         if end < 0 or "#" in line or code[start - 1 : start] == "#":
             continue
         words = code[match.end() : end]
-        declaration, _, _ = words.partition("=")
-        declaration = declaration.partition("{")[0]
+        parts = [re.split(r"[={]", part)[0] for part in _split(words)]
+        declaration = " ".join(parts)
         before = code[start : match.start()]
         if _NO_VARIABLE.search(before) or _NO_VARIABLE.search(_ALIGNED.sub(" ", declaration)):
             continue
         if _in_function(code, match.start()):
             continue
-        names = [_declarator(part) for part in _split(declaration)]
+        names = [_declarator(part) for part in parts]
         if any(one is None for one in names):
             continue
         registered = "".join(
@@ -234,7 +234,7 @@ _FUNCTION = re.compile(
 )
 _DEVICE = re.compile(
     r"\b(?:__device__|__global__|constexpr|consteval|operator|friend|struct|class|union|enum|"
-    r"namespace|using|typedef|extern|return|else|__host__|[A-Z][A-Z0-9_]*)\b"
+    r"namespace|using|typedef|extern|return|else|__host__|[A-Z][A-Z0-9_]{2,})\b"
 )
 _DEFINED = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
 _PREPROCESSOR = re.compile(r"^[ \t]*#(?:[^\n\\]|\\\n|\\.)*", re.MULTILINE)

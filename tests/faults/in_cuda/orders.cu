@@ -396,16 +396,13 @@ __global__ void take_shared(const float* x, float* out, int n) {
   __syncthreads();
   if (i < n) out[i] = more[threadIdx.x];
 }
-#define TAKE_DYNAMIC(name)                                  \
-  __global__ void name(const float* x, float* out, int n) { \
-    extern __shared__ float more[];                         \
-    const int i = blockIdx.x * kThreads + threadIdx.x;      \
-    more[threadIdx.x] = i < n ? x[i] : 0.0f;                \
-    __syncthreads();                                        \
-    if (i < n) out[i] = more[threadIdx.x];                  \
-  }
-TAKE_DYNAMIC(take_much)
-TAKE_DYNAMIC(take_more)
+__global__ void take_much(const float* x, float* out, int n) {
+  extern __shared__ float more[];
+  const int i = blockIdx.x * kThreads + threadIdx.x;
+  more[threadIdx.x] = i < n ? x[i] : 0.0f;
+  __syncthreads();
+  if (i < n) out[i] = more[threadIdx.x];
+}
 
 }  // namespace
 
@@ -479,14 +476,14 @@ void orders(const opsmith::Context& ctx, const cuda_faults::orders_args& a) {
     take_shared<<<blocks, kThreads, a.wrong ? 40000 : 4000, stream>>>(x, out, n);
   }
   if (a.fault == "attribute_of_another_kernel") {
-    const auto kernel = a.wrong ? take_more : take_much;
+    const auto kernel = a.wrong ? take_shared : take_much;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 65536);
     take_much<<<blocks, kThreads, 65536, stream>>>(x, out, n);  // FAULT
   }
   if (a.fault == "more_than_a_device_has") {
     const int most = (a.wrong ? 228 : 227) << 10;
-    cudaFuncSetAttribute(take_more, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
-    take_more<<<blocks, kThreads, most, stream>>>(x, out, n);  // FAULT
+    cudaFuncSetAttribute(take_much, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
+    take_much<<<blocks, kThreads, most, stream>>>(x, out, n);  // FAULT
   }
   if (a.fault == "copy_past_a_variable") {
     const float ones[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1};

@@ -1,0 +1,87 @@
+"""Declarations of CUDA, rewritten: variables, bounds, functions of the host."""
+
+from pathlib import Path
+
+import pytest
+
+from opsmith.kernels.cuda_emulator.rewriting import rewrite
+
+
+def rewritten(folder: Path, text: str) -> str:
+    path = folder / "kernel.cu"
+    path.write_text(text)
+    return "\n".join(rewrite(path, "kernel.cpp").files["kernel.cpp"].splitlines()[1:])
+
+
+@pytest.mark.parametrize(
+    ("declaration", "names"),
+    [
+        ("__device__ unsigned count;", ["count"]),
+        ("static __device__ int a = 0, b[4] = {1, 2, 3, 4};", ["a", "b"]),
+        ("namespace n { __device__ float2 pairs[8]; }", ["pairs"]),
+        ("__device__ volatile int flag;", ["flag"]),
+        ("__device__ const float table[2] = {1, 2};", []),
+        ("__constant__ float table[2];", []),
+        ("__device__ float twice(float x) { return 2 * x; }", []),
+        ("template <typename T> __device__ T zero;", []),
+        ("extern __device__ int elsewhere;", []),
+        ("struct S { __device__ int size() const; };", []),
+    ],
+)
+def test_variables_of_the_device_are_registered(tmp_path, declaration, names):
+    text = rewritten(tmp_path, declaration)
+    found = [n for n in ("count", "a", "b", "pairs", "flag", "table") if f'("{n}", {n})' in text]
+    assert found == names
+    assert ("opsmith_device" in text) == bool(names)
+
+
+@pytest.mark.parametrize(
+    ("text", "check"),
+    [
+        ("__global__ void __launch_bounds__(256, 2) k(int n) { f(); }", "check_threads(256)"),
+        (
+            "template <int T>\n__launch_bounds__(T * 32) __global__ void k() {}",
+            "check_threads(T * 32)",
+        ),
+        ("__global__ void __launch_bounds__(256) k(int n);", ""),
+    ],
+)
+def test_bounds_are_compared_in_the_body(tmp_path, text, check):
+    out = rewritten(tmp_path, text)
+    assert (f"{{ ::opsmith::emulated::{check};" in out) if check else ("check_threads" not in out)
+    assert out.count("\n") == text.count("\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [
+        ("float twice(float x) { return 2 * x; }", True),
+        ("namespace {\ntemplate <typename T>\nT twice(T x) {\n  return 2 * x;\n}\n}", True),
+        ("__device__ float twice(float x) { return 2 * x; }", False),
+        ("__host__ __device__ float twice(float x) { return 2 * x; }", False),
+        ("constexpr int twice(int x) { return 2 * x; }", False),
+        ("#define BOTH __host__ __device__\nBOTH float twice(float x) { return 2 * x; }", False),
+        ("C10_HOST_DEVICE float twice(float x) { return 2 * x; }", False),
+        ("__device__ auto f = [](float x) { return x; };", False),
+        ("KERNEL(twice) { out[0] = x[0]; }", False),
+        ("struct S { float twice(float x) { return x; } };", False),
+    ],
+)
+def test_functions_of_the_host_say_that_they_are(tmp_path, text, host):
+    assert ('host_only("twice")' in rewritten(tmp_path, text)) == host
+
+
+@pytest.mark.parametrize(
+    ("declaration", "expected"),
+    [
+        (
+            "extern float __shared__ s[];",
+            "float* const s = ::opsmith::emulated::dynamic_shared<float>",
+        ),
+        ("unsigned int __shared__ s[4];", 'shared<unsigned int [4]>("s", [] {});'),
+        ("__shared__ __align__(16) float s[4];", "[] {}, ::opsmith::emulated::aligned_as(16));"),
+    ],
+)
+def test_shared_memory_keeps_its_type_and_alignment(tmp_path, declaration, expected):
+    out = rewritten(tmp_path, f"__global__ void k() {{\n  {declaration}\n}}")
+    assert expected in out and "__shared__" not in out
