@@ -119,6 +119,9 @@ def _run(words: tuple[str, ...], folder: str, said: str) -> None:
         elif program == "python":
             sys.path[0] = str(Path(folder, sys.argv[0]).parent)
             runpy.run_path(sys.argv[0], run_name="__main__")
+        elif program == "torchrun":
+            ranks = [sys.executable, "-m", "torch.distributed.run", *words[1:]]
+            os.execv(sys.executable, ranks)
         elif "/" in program:
             os.execv(program, words)
         else:

@@ -12,7 +12,7 @@ PAGES = sorted(path for path in TUTORIALS.glob("*.md") if path.stem != "index")
 #: What a tutorial is about, where `make test` does without it.
 NEEDS = {"triton": "triton", "onnxruntime": "onnxruntime", "jax": "jax", "python": "PIL"}
 #: These compile more than a kernel, and `make test-long` does them: their steps have shorter tests.
-LONG = {"classes", "cpp", "cuda", "onnxruntime", "wheel"}
+LONG = {"classes", "cpp", "cuda", "many_ranks", "onnxruntime", "wheel"}
 MARKED = [
     pytest.param(page, id=page.stem, marks=[pytest.mark.long] if page.stem in LONG else [])
     for page in PAGES
