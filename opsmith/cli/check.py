@@ -321,7 +321,11 @@ def _summing_up(rows: list[Any], table: Any) -> Iterator[None]:
 def judge(
     spec: Annotated[
         Path,
-        typer.Argument(metavar="SPEC.py", help="Declares operators, their references and cases."),
+        typer.Argument(
+            metavar="SPEC.py",
+            help="Declares operators, their references and cases; or a definition.json of "
+            "FlashInfer-Bench.",
+        ),
     ],
     candidate: Annotated[
         Path | None,

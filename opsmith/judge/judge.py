@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from opsmith.checks.run_report import Report
 from opsmith.checks.trial import Trial
 from opsmith.errors import INCOMPLETE, NOT_SANDBOXED, LoadError, OpsmithError
 from opsmith.judge.closed import closed, unreadable
+from opsmith.judge.definition import spec_of
 from opsmith.judge.program import Program
 from opsmith.judge.session import Limits, Session
 from opsmith.judge.snapshot import Snapshot, TooLargeError, share, take
@@ -109,7 +111,8 @@ def judge(
     """Judge kernels against declarations that the kernels' author has no control over.
 
     Args:
-        spec: a Python file that declares operators: declaration, reference and cases. Trusted.
+        spec: a Python file that declares operators: declaration, reference and cases; or a
+            definition of FlashInfer-Bench (see `opsmith.judge.definition`). Trusted.
         candidate: a Python file that registers kernels for the device type ``"cpu"``. Only another
             process imports it.
         seed: decides every sample; a fresh seed by default.
@@ -144,8 +147,14 @@ def judge(
     with ExitStack() as stack:
         # The folder's name must not tell a candidate that it is judged.
         place = stack.enter_context(held_folder(Path(tempfile.gettempdir()), "tmp", ""))
+        stated = Path(spec)
+        if stated.suffix == ".json":
+            stated = spec_of(stated, place / "definition")
         try:
-            files = take(Path(spec), place / "spec")
+            files = take(stated, place / "spec")
+            if stated != Path(spec):
+                given_as = Path(spec).resolve()
+                files.digests = {str(given_as): sha256(given_as.read_bytes()).hexdigest()}
         except TooLargeError as error:
             raise LoadError(str(error)) from error
         operators = stack.enter_context(imported(files))

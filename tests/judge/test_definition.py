@@ -1,0 +1,120 @@
+"""A definition of FlashInfer-Bench is read as a specification, or refused in words."""
+
+import json
+
+import pytest
+import torch
+
+from opsmith.errors import LoadError
+from opsmith.judge import judge
+from opsmith.judge.definition import spec_of
+from opsmith.operators.importing import import_operators
+
+REFERENCE = """
+import torch
+
+def run(x, weight, scale):
+    total = x.sum(-1)
+    return {"out": x * weight * scale, "total": total}
+"""
+DEFINITION = {
+    "name": "weighted_h8",
+    "description": 'Multiply by a "weight".',
+    "axes": {
+        "batch": {"type": "var"},
+        "hidden": {"type": "const", "value": 8},
+        "batch_plus_1": {"type": "expr", "expression": "batch + 1"},
+    },
+    "inputs": {
+        "x": {"shape": ["batch", "hidden"], "dtype": "float32"},
+        "weight": {"shape": ["hidden"], "dtype": "float32"},
+        "scale": {"shape": None, "dtype": "float32"},
+    },
+    "outputs": {
+        "out": {"shape": ["batch", "hidden"], "dtype": "float32"},
+        "total": {"shape": ["batch"], "dtype": "float32"},
+    },
+    "reference": REFERENCE,
+}
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Write a definition that differs from `DEFINITION` in some fields."""
+
+    def write(**changes):
+        path = tmp_path / "definition.json"
+        path.write_text(json.dumps(DEFINITION | changes))
+        return path
+
+    return write
+
+
+def test_a_definition_declares_an_operator_with_its_reference(written, tmp_path):
+    spec = spec_of(written(name="declared_h8"), tmp_path / "out")
+    (operator,) = import_operators(str(spec)).operators
+    assert operator.name == "flashinfer::declared_h8"
+    assert operator.signature.schema() == (
+        "declared_h8(Tensor x, Tensor weight, float scale) -> (Tensor, Tensor)"
+    )
+    x = torch.randn(3, 8)
+    out, total = operator(x, torch.ones(8), 2.0)
+    assert torch.equal(out, x * 2)
+    assert torch.equal(total, x.sum(-1))
+    with pytest.raises(Exception, match="8"):
+        operator(torch.randn(3, 7), torch.ones(7), 2.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"reference": "x = ("}, "reference: not Python: "),
+        ({"reference": "def go(): pass"}, "reference: expected a function run, got "),
+        ({"reference": "def run(x): pass"}, "expected run(x, weight, scale), got ["),
+        ({"reference": 3}, "reference: expected Python source, got 3"),
+        ({"name": "a-b"}, 'name: expected a name that is a Python identifier, got "a-b"'),
+        ({"axes": []}, "axes: expected an object, got []"),
+        ({"axes": {"batch": {"type": "var"}, "hidden": {"type": "const"}}}, "axes.hidden: "),
+        ({"axes": {"batch": {"type": "var"}}}, "inputs.x.shape: expected axes among batch, got "),
+        ({"inputs": {"x": {"shape": [], "dtype": "float9"}}}, "inputs.x.dtype: expected one of "),
+        ({"inputs": {"x": {"shape": 4, "dtype": "int8"}}}, "inputs.x.shape: expected a list of "),
+        ({"outputs": {}}, "outputs: expected at least one output, got {}"),
+        ({"outputs": {"y": {"shape": None, "dtype": "int8"}}}, "outputs.y.shape: expected a list"),
+    ],
+)
+def test_what_is_no_definition_is_refused_with_the_part(written, tmp_path, changes, said):
+    path = written(**changes)
+    with pytest.raises(LoadError) as raised:
+        spec_of(path, tmp_path / "out")
+    assert str(raised.value).startswith(f"{path}: ")
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["", "[", "[1]", '"a"', "\x00"])
+def test_a_file_that_is_not_json_is_refused(tmp_path, text):
+    path = tmp_path / "definition.json"
+    path.write_text(text)
+    with pytest.raises(LoadError, match=r"not a definition|expected an object"):
+        spec_of(path, tmp_path / "out")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("body", "accepted"),
+    [
+        ("x * weight * scale, x.sum(-1)", True),
+        ("torch.zeros_like(x), x.new_zeros(x.shape[0])", False),
+    ],
+)
+def test_a_candidate_is_judged_against_a_definition(written, tmp_path, body, accepted):
+    candidate = tmp_path / "kernels.py"
+    candidate.write_text(
+        "import torch\nfrom weighted_h8 import weighted_h8\n"
+        "@weighted_h8.register_kernel('cpu')\n"
+        f"def kernel(x, weight, scale):\n    return {body}\n"
+    )
+    definition = written()
+    verdict = judge(definition, candidate, seed=0, examples=8, trust_candidate=True)
+    assert verdict.accepted == accepted, verdict.report.explain()
+    assert str(definition.resolve()) in verdict.digests
+    assert {row.operator for row in verdict.report.rows} == {"flashinfer::weighted_h8"}
