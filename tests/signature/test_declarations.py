@@ -25,3 +25,14 @@ def test_a_batch_lies_where_each_slice_is_computed_alone(
     line: str, batched: str, said: str
 ) -> None:
     assert declarations.fold_of(line, batched) == said
+
+
+@pytest.mark.parametrize(
+    "word",
+    "Index Between Positive Extent Sorted Total Starts Unspecified Selects Philox "
+    "NonDifferentiable where mutates_args data_dependent parallel_dims summed_dims "
+    "linear_in".split(),
+)
+def test_a_word_that_is_misused_is_refused_by_its_name(word: str) -> None:
+    cases = declarations.cases(HERE / "declarations.md")
+    assert [line for line, said in cases if word in line and word in said]

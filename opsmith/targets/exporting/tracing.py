@@ -54,6 +54,11 @@ def prepare(
         hint = ""
         if "specialized it to be a constant (1)" in str(error):
             hint = "\nThe example has size 1 there; give one of size 2, which PyTorch does not fix."
+        elif "Constraints violated" in str(error):
+            hint = (
+                "\nA declaration may relate sizes (2*C, where=…): name them by that relation, as "
+                'in 2*Dim("c"), or pass Dim.AUTO, which keeps whatever relation there is.'
+            )
         raise ExportError(
             f"torch.export.export could not trace {type(model).__name__}:\n{error}{hint}"
         ) from error

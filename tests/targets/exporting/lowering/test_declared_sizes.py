@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.export import Dim
 
 import opsmith
-from opsmith.errors import ArgumentError
+from opsmith.errors import ArgumentError, ExportError
 from opsmith.targets import prepare
 from opsmith.targets.exporting.artifact import Artifact, Manifest, SizeCondition, TensorSpec
 from opsmith.targets.exporting.loaded_artifact import check_inputs
@@ -111,3 +111,13 @@ def test_sizes_that_break_a_condition_are_refused(sizes: tuple[int, int], refuse
         check_inputs(artifact, [torch.ones(sizes)])
     begin = "dist: the sizes do not fit a::b, whose reference is part of the model: expected "
     assert str(caught.value) == begin + refused
+
+
+def test_a_named_size_that_a_declaration_relates_is_refused_with_the_way_out() -> None:
+    x = torch.rand(3, 8)
+    with pytest.raises(
+        ExportError, match=r'relate sizes \(2\*C, where=…\): name them by that .*2\*Dim\("c"\)'
+    ):
+        prepare(Call(halves), (x,), dynamic_shapes=(({1: Dim("width")},),))
+    model = prepare(Call(halves), (x,), dynamic_shapes=(({1: 2 * Dim("c", min=2)},),))
+    assert model.inputs[0].shape == (3, "2*c")
