@@ -170,6 +170,13 @@ def _termination() -> Iterator[None]:
             raise SystemExit(128 + signal.SIGTERM)
 
 
+def end_all() -> None:
+    """End the processes of all blocks that are open, those of other threads too."""
+    own = _watchdog
+    if own is not None:
+        end_marked(own.mark)
+
+
 def end_marked(mark: str) -> None:
     """End the processes whose mark is `mark`, or begins with it and a dot."""
     names = [f"\0{VARIABLE}={mark}{end}".encode() for end in ("\0", ".")]

@@ -18,9 +18,11 @@ import torch
 from opsmith import kernels
 from opsmith.errors import OpsmithError
 from opsmith.kernels import prebuilt
-from opsmith.kernels.build import progress
+from opsmith.kernels.build import progress, watchdog
 from opsmith.kernels.build.files import digest, key_of
 
+#: The interval in which an interrupted block looks whether its loaders have returned.
+_LOOK_SECONDS = 0.1
 #: The names of the libraries' sources, and descriptions for messages.
 _LIBRARIES = {
     "autograd_gate": "the autograd gate (once for this PyTorch)",
@@ -61,17 +63,25 @@ def loaded_beside(loaders: Sequence[Callable[[], object]]) -> Iterator[None]:
     """Call the loaders in threads while the block builds something else, and wait for them.
 
     The loaders have returned when the block ends, even by an exception. A thread that went on would
-    not exist in a process forked later, and code that waits for it there would wait for ever.
+    not exist in a process forked later, and code that waits for it there would wait for ever. An
+    interrupt, or SIGTERM, ends the compilers of the loaders.
     """
     if not loaders:
         yield
         return
     with futures.ThreadPoolExecutor(len(loaders), "opsmith-gate") as executor:
         loading = [executor.submit(loader) for loader in loaders]
-        yield
-        if futures.wait(loading, timeout=progress.QUIET_SECONDS).not_done:
-            with progress.status(f"building {_LIBRARIES['autograd_gate']}"):
-                futures.wait(loading)
+        try:
+            yield
+            if futures.wait(loading, timeout=progress.QUIET_SECONDS).not_done:
+                with progress.status(f"building {_LIBRARIES['autograd_gate']}"):
+                    futures.wait(loading)
+        except Exception:
+            raise
+        except BaseException:
+            while futures.wait(loading, timeout=_LOOK_SECONDS).not_done:
+                watchdog.end_all()
+            raise
 
 
 def say() -> str:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import signal
+import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ from torch import Tensor
 import opsmith
 from opsmith.errors import BuildError, OpsmithError
 from opsmith.kernels import KernelSource, Recipe, kernel_source
+from opsmith.kernels.build.watchdog import watched
 from opsmith.operators.dispatch import argument_gate, autograd_gate, gate_libraries
 from opsmith.operators.dispatch.argument_gate import ArgumentGate, build_for_programs
 from opsmith.signature import Signature, signature_of
@@ -233,3 +238,19 @@ def test_the_autograd_gate_is_there_when_what_was_built_beside_it_is(
     with autograd_gate.built_beside():
         pass
     assert loads == [1], "it is loaded already"
+
+
+def test_an_interrupt_while_gates_are_built_ends_their_compilers() -> None:
+    started, ended = threading.Event(), []
+
+    def build() -> None:
+        with watched() as variables:
+            # For as long as a compiler takes on a busy machine.
+            program = subprocess.Popen(["sleep", "60"], env={**os.environ, **variables})
+            started.set()
+            ended.append(program.wait())
+
+    with pytest.raises(KeyboardInterrupt), gate_libraries.loaded_beside([build]):
+        assert started.wait(60)
+        raise KeyboardInterrupt
+    assert ended == [-signal.SIGKILL]
