@@ -9,7 +9,9 @@ template <typename T>
 void cubed(const opsmith::Context&, const exact_tests::cubed_args<T>& a) {
   for (int64_t i = 0; i < a.N; ++i) {
     const float x = static_cast<float>(a.x[i]);
-    a.out[i] = static_cast<T>(a.how == 1 ? x * x * x * 1.000000001 : x * (x * x));
+    double cube = x * (x * x);
+    if (a.how == 1) cube *= 1.000000001;
+    a.out[i] = static_cast<T>(cube);
   }
 }
 OPSMITH_KERNEL(exact_tests, cubed, cpu, opsmith::half)
