@@ -64,6 +64,9 @@ def test_one_program_runs_with_all_sizes_that_the_equation_allows(in_jax: Any) -
 
 
 def test_sizes_that_may_break_the_equation_are_refused_in_its_words(in_jax: Any) -> None:
+    from jax import export
+
+    given = jax.ShapeDtypeStruct(export.symbolic_shape("b, c"), "float32")
     with pytest.raises(opsmith.ArgumentError) as caught:
-        exported(in_jax, "b, c")
+        export.export(jax.jit(in_jax))(given)
     assert "dimension 1 (2*C) is c, expected 2*C for some C: a multiple of 2." in str(caught.value)
