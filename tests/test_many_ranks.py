@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
-from examples.many_ranks.main import train
+from examples.bev_network.network import BevNetwork
+from examples.bev_network.scenes import draw_scene
+from examples.many_ranks.main import BATCH, train
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -36,6 +39,31 @@ def test_a_rank_that_is_killed_costs_the_steps_since_the_last_save(tmp_path: Pat
     found = on_ranks(2, tmp_path, *words, "--out", str(tmp_path / "saves"), restarts=1)
     assert list(found["losses"]) == [2, 3]
     assert_same(found, train("", 4, dtype=torch.float64))
+
+
+@pytest.mark.slow
+def test_a_step_on_two_ranks_sends_the_bytes_of_the_claims() -> None:
+    seen: dict[str, int] = {}
+
+    class Seen(BevNetwork):
+        def pool(self, depth: Tensor, features: Tensor, *ranks: Tensor) -> Tensor:
+            seen.update(depth=depth.numel(), features=features.numel())
+            return super().pool(depth, features, *ranks)
+
+    network, scene = Seen(), draw_scene(0)
+    network.head[0][0].register_forward_hook(lambda *call: seen.update(sums=call[-1].numel()))
+    network(*scene.inputs)
+    # The claim `parallel_dims=("C",)` says that the call itself sends nothing, that the gradient of
+    # `feat` is in parts, which are gathered, and that the gradient of `depth` is a sum over the
+    # ranks. The convolution behind it adds up its results. A sum on two ranks sends all of it once.
+    elements = BATCH * (seen["depth"] + seen["features"] // 2 + seen["sums"])
+    # At the end the weights are made whole, half of which each rank has.
+    elements += network.head[0][0].weight.numel() // 2
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "2", str(REPOSITORY / "tests/many_ranks_bytes.py")]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert f"sent {elements * torch.float64.itemsize}\n" in ran.stdout
 
 
 @pytest.mark.long
