@@ -138,7 +138,8 @@ def signature_of(
             )
 
     try:
-        results = hints.results(annotations.get("return", inspect.Parameter.empty), scalars)
+        returned = annotations.get("return", inspect.Parameter.empty)
+        results = hints.results(returned, scalars, raw)
     except AnnotationProblem as problem:
         refuse(f"the return annotation {problem}")
     if not results and not mutates_args:

@@ -276,8 +276,25 @@ def _sequence_type(
     return SequenceType(kind, None)
 
 
-def results(annotation: Any, scalars: Collection[str]) -> list[Result]:
+def result_names(count: int, taken: Collection[str]) -> list[str]:
+    """Return the names of results: ``out``, or ``out0``, ``out1`` and so on.
+
+    If a parameter has such a name, they are ``result``, or ``result0``, ``result1`` and so on.
+    """
+    every = [
+        [stem] if count == 1 else [f"{stem}{position}" for position in range(count)]
+        for stem in ("out", "result")
+    ]
+    return next((names for names in every if not set(names) & set(taken)), every[0])
+
+
+def results(annotation: Any, scalars: Collection[str], taken: Collection[str]) -> list[Result]:
     """Return the results that a return annotation declares.
+
+    Args:
+        annotation: the annotation.
+        scalars: the parameters that are ints or sequences of ints.
+        taken: the names of all parameters.
 
     Raises:
         AnnotationProblem: the message begins with the annotation.
@@ -294,6 +311,7 @@ def results(annotation: Any, scalars: Collection[str]) -> list[Result]:
                 f"{show(annotation)}: write list[...] for any number of results"
             )
     found: list[Result] = []
+    names = result_names(len(members), taken)
     for position, member in enumerate(members):
         try:
             part = strip_result(member)
@@ -323,7 +341,7 @@ def results(annotation: Any, scalars: Collection[str]) -> list[Result]:
             raise AnnotationProblem(f"{show(member)}: an index selects by one value; give one")
         found.append(
             Result(
-                "out" if len(members) == 1 else f"out{position}",
+                names[position],
                 type_,
                 part.differentiable,
                 constraints,

@@ -168,7 +168,8 @@ class Result:
     """A result of an operator.
 
     Attributes:
-        name: ``out``, or ``out0``, ``out1``, … if there are several results.
+        name: ``out``, or ``out0``, ``out1``, … if there are several results; ``result``,
+            ``result0``, … if a parameter has such a name.
         type: its type.
         differentiable: whether gradients may come from it.
         constraints: the order of its values, which the checks require.

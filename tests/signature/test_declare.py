@@ -155,7 +155,7 @@ def does_nothing(x: Tensor) -> None: ...
 def scalar_result(x: Tensor) -> float: ...  # type: ignore[empty-body]
 def optional_result(x: Tensor) -> Tensor | None: ...
 def dim_named_like_parameter(x: Float[Tensor, "x"]) -> Tensor: ...  # type: ignore[empty-body]
-def named_out(out: Float[Tensor, "N"]) -> Float[Tensor, "N"]: ...  # type: ignore[empty-body]
+def named_out(out: Float[Tensor, "N"], result: int) -> Float[Tensor, "N"]: ...  # type: ignore[empty-body]
 def unsized_result(x: Float[Tensor, "N"]) -> Float[Tensor, "_"]: ...  # type: ignore[empty-body]
 def reads_variadic(x: Float[Tensor, "*s"], y: Float[Tensor, "s+1"]) -> Tensor: ...  # type: ignore[empty-body]
 def fixed_tensors(x: tuple[Tensor, Tensor]) -> Tensor: ...  # type: ignore[empty-body]
@@ -250,3 +250,14 @@ def test_a_wrong_claim_is_refused(options: dict[str, Any], said: str) -> None:
     def f(x: Float[Tensor, "N M"], k: int) -> Float[Tensor, "N"]: ...  # type: ignore[empty-body]
 
     assert said in _refused(f, **options)
+
+
+def test_results_have_other_names_where_a_parameter_is_called_out() -> None:
+    def one(x: Float[Tensor, "N"], out: Float[Tensor, "N"]) -> Float[Tensor, "N"]: ...  # type: ignore[empty-body]
+    def two(out1: Float[Tensor, "N"]) -> tuple[Float[Tensor, "N"], Float[Tensor, "N"]]: ...  # type: ignore[empty-body]
+
+    def names(function: Any, **options: Any) -> list[str]:
+        return [result.name for result in signature_of(function, "ns::f", **options).results]
+
+    assert names(one, mutates_args=("out",)) == ["result"]
+    assert names(two) == ["result0", "result1"]

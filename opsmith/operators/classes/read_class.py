@@ -429,14 +429,13 @@ def _joined(arrays: Sequence[Any]) -> Any:
 
 def _with_names(signature: Signature, returned: int, updates: Sequence[str]) -> Signature:
     """Name the operator's results: the method's own as usual, then ``new_<field>``."""
-    results = []
-    for position, result in enumerate(signature.results):
-        if position < returned:
-            name = "out" if returned == 1 else f"out{position}"
-        else:
-            name = f"new_{updates[position - returned]}"
-        results.append(dataclasses.replace(result, name=name))
-    return dataclasses.replace(signature, results=tuple(results))
+    names = hints.result_names(returned, signature.by_name) if returned else []
+    names += [f"new_{field}" for field in updates]
+    results = tuple(
+        dataclasses.replace(result, name=name)
+        for result, name in zip(signature.results, names, strict=True)
+    )
+    return dataclasses.replace(signature, results=results)
 
 
 def _field_that_is_returned(function: types.FunctionType) -> str | None:

@@ -158,7 +158,7 @@ WHOLE = "size: int" + GET
             "on 'size', which a method changes: a traced program would keep the size of today",
         ),
         (
-            "out: int\ndef run(self, x: Tensor) -> Tensor: return x",
+            "out: int\nresult: int\ndef run(self, x: Tensor) -> Tensor: return x",
             "ns::Thing: field 'out' has the name that the result has in a kernel; rename the",
         ),
         (
