@@ -203,15 +203,32 @@ def _gradients(case: Case) -> list[str]:
         "def gradients(function):",
         "    own = copy.deepcopy(arguments)",
         f"    leaves = [leaf.requires_grad_() for leaf in [{paths}]]",
-        "    results = function(**own)",
-        "    results = results if isinstance(results, (list, tuple)) else [results]",
-        "    results = [one for one in results if one.requires_grad]",
+        *_recorded(case),
         "    torch.manual_seed(0)",
         "    incoming = [arriving(one) for one in results]",
         "    return torch.autograd.grad(results, leaves, incoming, allow_unused=True)",
         "",
         "given, right = gradients(op), gradients(op.reference)",
         *_show(),
+    ]
+
+
+def _recorded(case: Case) -> list[str]:
+    """Return the lines that call a function, and take the results that require a gradient."""
+    required = "    results = [one for one in results if one.requires_grad]"
+    if not case.signature.mutated:
+        return [
+            "    results = function(**own)",
+            "    results = results if isinstance(results, (list, tuple)) else [results]",
+            required,
+        ]
+    return [
+        "    from opsmith.checks.numerics.gradients import with_copies_to_write",
+        "    from opsmith.operators.core.arguments import flatten",
+        "",
+        "    own = with_copies_to_write(op.signature, own)  # no leaf can be written into",
+        "    results = flatten(op.signature, function(**own), own)",
+        required,
     ]
 
 
@@ -222,9 +239,7 @@ def _second_derivatives(case: Case) -> list[str]:
         "def second_derivatives(function):",
         "    own = copy.deepcopy(arguments)",
         f"    leaves = [leaf.requires_grad_() for leaf in [{paths}]]",
-        "    results = function(**own)",
-        "    results = results if isinstance(results, (list, tuple)) else [results]",
-        "    results = [one for one in results if one.requires_grad]",
+        *_recorded(case),
         "    torch.manual_seed(0)",
         "    incoming = [torch.randn_like(one, requires_grad=True) for one in results]",
         "    found = torch.autograd.grad(",

@@ -168,10 +168,6 @@ def op(
                     f"{qualname}: the tensor {parameter.name!r} is taken by name alone, and "
                     "PyTorch's vmap and autograd take tensors by position. Move it before the '*'."
                 )
-        if autograd and signature.mutated:
-            raise DeclarationError(
-                f'{qualname}: autograd="reference", but a mutating operator has no gradient'
-            )
         _warn_of_a_clash(qualname, function)
         kind = DefinedOperator
         if signature.drawn is not None:

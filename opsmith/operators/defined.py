@@ -377,27 +377,21 @@ class DefinedOperator(RegisteredOperator[P, R]):
                 that is not keyword-only. Usable as a decorator.
             setup_context: ``setup_context(ctx, inputs, output)`` saves the values that `backward`
                 needs; it receives ``keyword_only_inputs`` too if the operator has keyword-only
-                arguments.
+                arguments. If the operator writes into arguments, `backward` also receives the
+                gradient of each one's new contents, after those of the results, and `inputs` has
+                the new contents.
 
         Raises:
-            DeclarationError: the operator mutates its arguments, or has another number of results.
+            DeclarationError: the operator has another number of results.
         """
         if backward is None:
             return functools.partial(self.register_autograd, setup_context=setup_context)
         self._require_function("register_autograd", backward)
         if setup_context is not None:
             self._require_function("register_autograd(setup_context=)", setup_context)
-        self._refuse_a_gradient_of_mutation()
         require_gradient_arguments(self.signature, backward)
         self._differentiate(Rule(backward, setup_context, self.rule.reference), None)
         return backward
-
-    def _refuse_a_gradient_of_mutation(self) -> None:
-        if self.signature.mutated:
-            raise DeclarationError(
-                f"{self.name}: mutates {self.signature.mutated[0].name!r}; a mutating operator has "
-                "no gradient. Declare a functional one, and mutate around it."
-            )
 
     def _differentiate(self, rule: Rule, declared: DeclaredBackward | None) -> None:
         self.rule, self.declared_backward = rule, declared
@@ -417,7 +411,9 @@ class DefinedOperator(RegisteredOperator[P, R]):
 
         Its parameters are matched by name. Parameters named like an argument of this operator, and
         ``result``, receive saved values; ``grad`` receives the result's gradient. If this operator
-        has several results, the names are ``result_NAME`` and ``grad_NAME``.
+        has several results, the names are ``result_NAME`` and ``grad_NAME``. If it writes into an
+        argument, the argument's name stands for its new contents, and ``grad_NAME`` for their
+        gradient.
 
         Args:
             backward: the operator that computes the gradients, declared with opsmith.
@@ -427,7 +423,7 @@ class DefinedOperator(RegisteredOperator[P, R]):
                 `backward`.
 
         Raises:
-            DeclarationError: the operators do not match, or this operator mutates its arguments.
+            DeclarationError: the operators do not match.
 
         Example:
             >>> import opsmith
@@ -449,7 +445,6 @@ class DefinedOperator(RegisteredOperator[P, R]):
         """
         from opsmith.operators.dispatch import declared_backward
 
-        self._refuse_a_gradient_of_mutation()
         declared = declared_backward.declared(self, backward, saves, grads)
         self._differentiate(declared.rule(self.rule), declared)
 

@@ -79,18 +79,6 @@ def test_options_that_cannot_be_are_refused(twice: Any) -> None:
     twice.register_kernel("cpu", lambda x, k, s: x)
     assert refused(twice.set_kernel_enabled("cuda").__enter__).endswith("there are cpu")
 
-    def writes(x: Float[Tensor, "N"]) -> None: ...
-
-    writing = opsmith.op("test_python::writes", writes, mutates_args=("x",))
-    assert refused(writing.register_autograd, lambda ctx: None) == (
-        "test_python::writes: mutates 'x'; a mutating operator has no gradient. Declare a "
-        "functional one, and mutate around it."
-    )
-    options = {"mutates_args": ("x",), "autograd": "reference"}
-    assert refused(opsmith.op, "test_python::writes", writes, **options) == (
-        'test_python::writes: autograd="reference", but a mutating operator has no gradient'
-    )
-
 
 def test_every_registration_can_be_a_decorator(twice: Any) -> None:
     def cases(dtype: Any, seed: int) -> Any:

@@ -98,6 +98,35 @@ def test_paged_attention_is_attention_over_the_tokens_of_the_pages() -> None:
         torch.testing.assert_close(found[sequence], expected[:, 0])
 
 
+def test_a_step_of_adamw_is_pytorchs() -> None:
+    params = [torch.randn(3, 4), torch.randn(2)]
+    theirs = [torch.nn.Parameter(one.clone()) for one in params]
+    optimizer = torch.optim.AdamW(theirs, lr=0.1, betas=(0.8, 0.95), weight_decay=0.3)
+    averages, squares = ([torch.zeros_like(one) for one in params] for _ in range(2))
+    for step in (1, 2, 3):
+        grads = [torch.randn_like(one) for one in params]
+        for one, grad in zip(theirs, grads, strict=True):
+            one.grad = grad
+        optimizer.step()
+        numbers = {"lr": 0.1, "beta1": 0.8, "beta2": 0.95, "weight_decay": 0.3}
+        _reference("adamw")(params, grads, averages, squares, step, **numbers)
+    torch.testing.assert_close(params, [one.detach() for one in theirs])
+
+
+def test_add_rms_norm_adds_in_place_and_normalises_with_its_gradient() -> None:
+    x, weight = torch.randn(3, 8, dtype=torch.float64), torch.randn(8, dtype=torch.float64)
+    leaves = [torch.randn(3, 8, dtype=torch.float64, requires_grad=True), weight.requires_grad_()]
+    total = leaves[0] + x
+    expected = functional.rms_norm(total, (8,), leaves[1], 1e-5)
+    residual = leaves[0].detach().clone()
+    found = _reference("add_rms_norm")(x, residual, weight)
+    torch.testing.assert_close((found, residual), (expected, total))
+    grads = torch.randn(2, 3, 8, dtype=torch.float64).unbind()
+    wanted = torch.autograd.grad([expected, total], leaves, grads)
+    backward = _reference("add_rms_norm", "add_rms_norm_backward")
+    torch.testing.assert_close(backward(*grads, residual, weight.detach()), wanted)
+
+
 def test_soft_dtw_is_the_soft_least_cost_of_all_paths_with_its_gradient() -> None:
     cost = torch.rand(2, 3, 3, dtype=torch.float64, requires_grad=True)
     moves = ((1, 0), (0, 1), (1, 1))

@@ -16,6 +16,7 @@ from opsmith.checks.numerics.gradients import (
     is_differentiable,
     leaves_of,
     stopped,
+    with_copies_to_write,
 )
 from opsmith.checks.numerics.oracle import Expected, RefusedError, measure, narrow, widen
 from opsmith.checks.protocol import define_check
@@ -116,7 +117,8 @@ def _differentiate_twice(
     own = {name: value for name, value in given.items() if name in signature.by_name}
     arguments, leaves = leaves_of(own, signature)
     incoming = [one.detach().to(device).requires_grad_() for one in given[COTANGENTS]]
-    results = flatten(signature, stopped(signature, call(arguments)), {})
+    arguments = with_copies_to_write(signature, arguments)
+    results = flatten(signature, stopped(signature, call(arguments)), arguments)
     outputs = [result for result in results if is_differentiable(result)]
     wanted = {f"the derivative by {name!r}": leaf for name, leaf in leaves.items()} | {
         f"the derivative by incoming gradient {n}": one for n, one in enumerate(incoming)

@@ -31,7 +31,6 @@ def need_gradient(trial: Trial) -> None:
         Inapplicable: the operator has no gradient.
     """
     operator = trial.operator
-    trial.need(not trial.signature.mutated, "mutates its arguments, so there is no gradient")
     trial.need(has_gradient(operator), "no gradient declared")
     trial.need(_any_float(trial), "no argument is floating point")
     trial.about("backward", operator.rule.backward)

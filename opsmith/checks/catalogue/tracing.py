@@ -14,7 +14,12 @@ from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.reference_call import run_reference
 from opsmith.checks.cases.registered_cases import shown_shapes
 from opsmith.checks.cases.sampling import DYNAMIC_SIZES, Wanted
-from opsmith.checks.numerics.gradients import has_gradient, is_differentiable, leaves_of
+from opsmith.checks.numerics.gradients import (
+    has_gradient,
+    is_differentiable,
+    leaves_of,
+    with_copies_to_write,
+)
 from opsmith.checks.numerics.oracle import RefusedError, widen
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
@@ -49,6 +54,7 @@ def opcheck(trial: Trial) -> None:
         arguments = case.make(trial.subject.device)
         if grads:
             arguments, _ = leaves_of(arguments, case.signature)
+            arguments = with_copies_to_write(case.signature, arguments)
         problem = _opcheck(trial, arguments)
         if problem is None:
             return

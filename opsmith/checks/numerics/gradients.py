@@ -58,6 +58,14 @@ def leaves_of(
     return own, leaves
 
 
+def with_copies_to_write(signature: Signature, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments, copied where the operator writes: a leaf cannot be written into."""
+    own = dict(arguments)
+    for parameter in signature.mutated:
+        own[parameter.name] = map_tensors(own[parameter.name], Tensor.clone)
+    return own
+
+
 def has_leaves(case: Case) -> bool:
     """Return whether an element of a case can have a gradient."""
     _, leaves = leaves_of(case.values, case.signature)
@@ -160,7 +168,8 @@ def differentiate(
         Failure: no floating-point result requires a gradient although an argument does.
     """
     arguments, leaves = leaves_of(arguments, signature, alone)
-    results = flatten(signature, call(arguments), {})
+    own = with_copies_to_write(signature, arguments)
+    results = flatten(signature, call(own), own)
     outputs = [result for result in results if is_differentiable(result)]
     if leaves and outputs and not any(output.requires_grad for output in outputs):
         raise Failure(
@@ -212,10 +221,11 @@ def expected_gradients(
     def evaluate(given: Mapping[str, Any]) -> list[Tensor]:
         own = {k: v for k, v in given.items() if k != COTANGENTS}
         arguments, leaves = leaves_of(own, operator.signature)
-        positional, keywords = operator.split(arguments)
         with torch.enable_grad():
+            arguments = with_copies_to_write(operator.signature, arguments)
+            positional, keywords = operator.split(arguments)
             returned = stopped(operator.signature, function(*positional, **keywords))
-            results = flatten(operator.signature, returned, {})
+            results = flatten(operator.signature, returned, arguments)
         outputs = [result for result in results if is_differentiable(result)]
         incoming = given.get(COTANGENTS, outputs)
         pairs = [

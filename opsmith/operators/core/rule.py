@@ -29,12 +29,14 @@ class Rule:
 
 
 def require_gradient_arguments(signature: Signature, backward: Callable[..., Any]) -> None:
-    """Refuse a ``backward`` that cannot be called with the context and every result's gradient.
+    """Refuse a ``backward`` that cannot be called with the context and every gradient.
+
+    There is one for each result, and for the new contents of each argument that is written.
 
     Raises:
         DeclarationError: it takes more arguments, or fewer.
     """
-    results = [result.name for result in signature.results]
+    results = [one.name for one in (*signature.results, *signature.mutated)]
     try:
         inspect.signature(backward).bind(None, *results)
     except ValueError:
@@ -42,7 +44,8 @@ def require_gradient_arguments(signature: Signature, backward: Callable[..., Any
     except TypeError as error:
         raise DeclarationError(
             f"{signature.qualname}: register_autograd: {where_written(backward)}: the backward is "
-            f"called with the context and a gradient for each of {len(results)} results "
+            f"called with the context and a gradient for each of {len(results)} "
+            f"{'results' if not signature.mutated else 'results and written arguments'} "
             f"({', '.join(results)}), but it does not take these: {error}. Write "
             f"backward(ctx, {', '.join(f'grad_{name}' for name in results)})."
         ) from None

@@ -13,7 +13,13 @@ from opsmith.operators.core.operator import Operator
 from opsmith.operators.core.rule import Rule
 from opsmith.signature import Signature, checking
 from opsmith.signature.dtypes import COMPLEX, FLOATING
-from opsmith.signature.parameters import NO_DEFAULT, Parameter, TensorListType, TensorType
+from opsmith.signature.parameters import (
+    NO_DEFAULT,
+    Parameter,
+    Result,
+    TensorListType,
+    TensorType,
+)
 
 _GRAD, _RESULT = "grad", "result"
 
@@ -57,6 +63,8 @@ class DeclaredBackward:
     def recordable(self) -> bool:
         """Return whether C++ can record the calls; else a Python function does it."""
         signature = self.forward.signature
+        if signature.mutated:
+            return False
         results = [result.type for result in signature.results]
         lists = [
             parameter.is_tensor_list
@@ -192,25 +200,33 @@ def _compare_gradients(signature: Signature, backward: str, given: Sequence[Give
     what = f"{signature.qualname}: register_backward: {backward}"
     taken = {one.position for one in given if one.kind == "gradient"}
     names = _names_for(_GRAD, signature)
-    for position, result in enumerate(signature.results):
-        inexact = set(result.tensor_type.dtypes.names) & {*FLOATING, *COMPLEX}
-        if position in taken and not result.differentiable:
+    owners: list[Result | Parameter] = [*signature.results, *signature.mutated]
+    for position, owner in enumerate(owners):
+        type_ = owner.tensor_type
+        inexact = type_ is not None and set(type_.dtypes.names) & {*FLOATING, *COMPLEX}
+        kind = "argument" if isinstance(owner, Parameter) else "result"
+        if position in taken and not owner.differentiable:
             raise DeclarationError(
-                f"{what} takes {names[position]!r}, and the result {result.name!r} is declared "
+                f"{what} takes {names[position]!r}, and the {kind} {owner.name!r} is declared "
                 "NonDifferentiable. Leave out the parameter, or the mark."
             )
-        if position not in taken and result.differentiable and inexact:
+        if position not in taken and owner.differentiable and inexact:
             raise DeclarationError(
-                f"{what} does not take {names[position]!r}, so that a gradient of the result "
-                f"{result.name!r} would be lost. Take it, or declare that there is none: "
-                f"Annotated[{result.type}, NonDifferentiable()]."
+                f"{what} does not take {names[position]!r}, so that a gradient of the {kind} "
+                f"{owner.name!r} would be lost. Take it, or declare that there is none: "
+                f"Annotated[{owner.type}, NonDifferentiable()]."
             )
 
 
 def _names_for(kind: str, signature: Signature) -> list[str]:
-    """Return the backward's parameter names for each result of the forward, or its gradient."""
+    """Return the backward's parameter names for each result of the forward, or its gradient.
+
+    The gradients of the new contents of arguments that the forward writes come last.
+    """
     several = [f"{kind}_{result.name}" for result in signature.results]
-    return [kind] if len(several) == 1 else several
+    several = [kind] if len(several) == 1 else several
+    written = signature.mutated if kind == _GRAD else ()
+    return [*several, *(f"{kind}_{parameter.name}" for parameter in written)]
 
 
 def _given(signature: Signature, parameter: Parameter, backward: str, known: bool) -> Given | None:
@@ -229,7 +245,9 @@ def _given(signature: Signature, parameter: Parameter, backward: str, known: boo
         return Given(parameter.name, "argument", position)
     if parameter.name in gradients:
         position = gradients.index(parameter.name)
-        compare(signature.results[position].type, "the result")
+        owners: list[Result | Parameter] = [*signature.results, *signature.mutated]
+        owner = owners[position]
+        compare(owner.type, "the argument" if isinstance(owner, Parameter) else "the result")
         return Given(parameter.name, "gradient", position)
     if parameter.name in results:
         position = results.index(parameter.name)

@@ -10,6 +10,7 @@ from torch.autograd import forward_ad
 
 from opsmith.errors import DifferentiationError
 from opsmith.operators.core.arguments import map_tensors
+from opsmith.operators.dispatch.written_gradients import functional_form, written_names
 
 if TYPE_CHECKING:
     from opsmith.operators.core.operator import Operator
@@ -45,9 +46,9 @@ def forward_mode(operator: Operator, args: Any, kwargs: Any, call: Callable[...,
     """
     if operator.signature.mutated:
         raise DifferentiationError(
-            f"{operator.name}: writes into {written_names(operator)}, and a mutating operator has "
-            "no derivative, but an argument carries a tangent (jvp, jacfwd, hessian). Declare a "
-            "functional one, and mutate around it."
+            f"{operator.name}: writes into {written_names(operator)}, and such an operator has no "
+            "forward-mode derivative, but an argument carries a tangent (jvp, jacfwd, hessian). "
+            f"{functional_form(operator.signature)}"
         )
     if not operator.rule.reference:
         raise DifferentiationError(
@@ -70,11 +71,6 @@ def forward_mode(operator: Operator, args: Any, kwargs: Any, call: Callable[...,
     return tuple(
         _with_tangents(one, other) if result.differentiable else one for result, one, other in each
     )
-
-
-def written_names(operator: Operator) -> str:
-    """Return the names of the arguments that an operator writes, quoted, for messages."""
-    return ", ".join(repr(parameter.name) for parameter in operator.signature.mutated)
 
 
 def _primal(tensor: Tensor) -> Tensor:

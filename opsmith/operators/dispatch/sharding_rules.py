@@ -157,7 +157,7 @@ def _of_backward(operator: Operator, arguments: Mapping[str, Any]) -> Iterator[C
         declared = forward.declared_backward
         gradients = {one.name for one in declared.given if one.kind == "gradient"}
         tensors = {p.name for p in operator.signature.tensors if each_tensor(arguments[p.name])}
-        if forward.written_sharding is None:
+        if forward.written_sharding is None and not forward.signature.mutated:
             for rule in _forward_rules(forward.signature, declared, arguments):
                 if not rule.mixed:
                     yield _turned_round(rule, declared, tensors)

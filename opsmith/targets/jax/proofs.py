@@ -164,8 +164,10 @@ def _no_gradient(operator: Operator, kernel: Kernel) -> str | None:
     problem = obstacle(operator, kernel)
     if problem is not None:
         return problem
-    if signature.mutated or (rule.backward is None and not rule.reference):
+    if rule.backward is None and not rule.reference:
         return "has no gradient"
+    if signature.mutated:
+        return "writes into an argument, and such an operator has no gradient in JAX"
     if not any(_may_be_float(parameter) for parameter in signature.tensors):
         return "takes no tensor that has a gradient"
     return None

@@ -242,9 +242,10 @@ def test_forward_mode_through_what_is_written_is_refused_in_full() -> None:
     with pytest.raises(DifferentiationError) as caught:
         torch.func.jvp(lambda x: added(x, torch.zeros(2)), (x,), (x,))
     assert str(caught.value) == (
-        "told_apart::added: writes into 'total', and a mutating operator has no derivative, but "
-        "an argument carries a tangent (jvp, jacfwd, hessian). Declare a functional one, and "
-        "mutate around it."
+        "told_apart::added: writes into 'total', and such an operator has no forward-mode "
+        "derivative, but an argument carries a tangent (jvp, jacfwd, hessian). Declare "
+        "added(x, total) -> (total), which writes into nothing, and write afterwards: "
+        "total.copy_(...)."
     )
 
 

@@ -54,7 +54,7 @@ _NORMS = ("native_layer_norm", "native_group_norm", "linalg_vector_norm")
 def derivative(operator: Operator) -> Derivative | str:
     """Return the operator's derivative in JAX, or a sentence that explains why it has none."""
     if operator.signature.mutated:
-        return "writes into an argument, and such an operator has no gradient."
+        return "writes into an argument, and such an operator has no gradient in JAX."
     rule = operator.rule
     if rule.backward is None and not rule.reference:
         name = operator.signature.name

@@ -1,0 +1,151 @@
+"""A call that autograd records: its tensors in one flat list, and the structure of its results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from opsmith.operators.dispatch.written_gradients import is_recorded, memory_of
+
+
+class Flat:
+    """A call's tensors in one flat list, as autograd requires; lists of tensors are unpacked.
+
+    Attributes:
+        arguments: the call's arguments, by name.
+        tensors: the tensors among the arguments; empty after `release`.
+        count: number of tensors.
+        places: position of each tensor argument in `tensors`; a range for a list of tensors, `None`
+            for an absent tensor.
+    """
+
+    def __init__(self, arguments: dict[str, Any], names: Sequence[str]) -> None:
+        self.arguments = arguments
+        self.tensors: list[Tensor] = []
+        self.places: dict[str, int | range | None] = {}
+        for name in names:
+            value = arguments[name]
+            first = len(self.tensors)
+            if value is None:
+                self.places[name] = None
+            elif isinstance(value, Tensor):
+                self.tensors.append(value)
+                self.places[name] = first
+            else:
+                self.tensors += value
+                self.places[name] = range(first, len(self.tensors))
+        self.count = len(self.tensors)
+
+    def positions(self, names: Sequence[str]) -> list[int]:
+        """Return the positions of the tensors of some arguments."""
+        places = (self.places[name] for name in names)
+        several = ([p] if isinstance(p, int) else p for p in places if p is not None)
+        return [position for place in several for position in place]
+
+    def release(self) -> None:
+        """Drop the tensors; `fill` puts others in their places."""
+        self.tensors = []
+        for name in self.places:
+            self.arguments[name] = None
+
+    def fill(self, tensors: Sequence[Tensor]) -> dict[str, Any]:
+        """Return the arguments by name, with `tensors` in the places of the originals."""
+        return {**self.arguments, **{name: at(tensors, p) for name, p in self.places.items()}}
+
+
+def at(values: Sequence[Any], place: int | range | None) -> Any:
+    """Return the value, or the list of values, at a place of `Flat.places`."""
+    if place is None:
+        return None
+    return values[place] if isinstance(place, int) else [values[p] for p in place]
+
+
+class RecordedCall:
+    """The arguments of one differentiated call, and the structure of its results."""
+
+    def __init__(self, flat: Flat, keyset: Any) -> None:
+        self.flat = flat
+        self.keyset = keyset
+        self.template: Any = None
+        #: Positions of the written tensors, and of those to which gradients come.
+        self.written: list[int] = []
+        self.dirty: list[int] = []
+        self.count = 0  # of the results' tensors, in a call that writes
+
+    def flatten(self, output: Any) -> Any:
+        """Flatten results to what the autograd node returns: a tensor, or a tuple of tensors."""
+        if isinstance(output, Tensor):
+            self.template = None
+            return output
+        many = output if isinstance(output, tuple) else (output,)
+        self.template = (
+            isinstance(output, tuple),
+            [len(item) if isinstance(item, list) else None for item in many],
+        )
+        flat: list[Tensor] = []
+        for item in many:
+            flat.extend(item if isinstance(item, list) else [item])
+        return tuple(flat)
+
+    def begin_write(self, names: Sequence[str], by_reference: bool) -> list[Tensor]:
+        """Note the written tensors, and return copies of them if the backward needs these.
+
+        A tensor that is only read and shares their memory is replaced by a copy, as otherwise the
+        backward would find it overwritten.
+        """
+        tensors = self.flat.tensors
+        self.written = self.flat.positions(names)
+        self.dirty = [p for p in self.written if is_recorded(tensors[p])]
+        memories = {memory_of(tensors[p]) for p in self.written}
+        for position, tensor in enumerate(tensors):
+            if position not in self.written and memory_of(tensor) in memories:
+                tensors[position] = tensor.clone()
+        self.flat.arguments = self.flat.fill(tensors)
+        return [tensors[p].clone() for p in self.written] if by_reference else []
+
+    def before(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Return the tensors as they were before the call; copies of written ones come last."""
+        kept = dict(zip(self.written, tensors[self.flat.count :], strict=True))
+        return [kept.get(p, tensor) for p, tensor in enumerate(tensors[: self.flat.count])]
+
+    def flatten_with(self, output: Any, dirty: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Return what the node returns in a call that writes: results, then written tensors."""
+        flat = () if output is None else self.flatten(output)
+        results = (flat,) if isinstance(flat, Tensor) else flat
+        self.count = len(results)
+        return (*results, *dirty)
+
+    def results_of(self, returned: Any) -> Any:
+        """Return the part of what the node returned that the results are."""
+        many = (returned,) if isinstance(returned, Tensor) else returned
+        results = many[: self.count]
+        return results[0] if self.template is None and results else results or None
+
+    def written_grads(self, names: Sequence[str], grads: Sequence[Tensor]) -> list[Any]:
+        """Return the gradients of the new contents of each written argument; `None` without."""
+        by_place = dict(zip(self.dirty, grads, strict=True))
+        every = [by_place.get(position) for position in range(self.flat.count)]
+        return [at(every, self.flat.places[name]) for name in names]
+
+    def structure(self, returned: Any) -> Any:
+        """Restore the structure that `flatten` removed."""
+        if self.template is None:
+            return returned
+        is_tuple, lengths = self.template
+        rest = list(returned if isinstance(returned, tuple) else (returned,))
+        many: list[Any] = []
+        for length in lengths:
+            if length is None:
+                many.append(rest.pop(0))
+            else:
+                many.append([rest.pop(0) for _ in range(length)])
+        return tuple(many) if is_tuple else many[0]
+
+    def structured_grads(self, grads: Sequence[Tensor]) -> tuple[Any, ...]:
+        """Return gradients of the results, in lists where the results are lists."""
+        if self.template is None:
+            return tuple(grads)
+        structured = self.structure(tuple(grads))
+        return structured if isinstance(structured, tuple) else (structured,)
