@@ -36,7 +36,8 @@ def require_gradient_arguments(signature: Signature, backward: Callable[..., Any
     Raises:
         DeclarationError: it takes more arguments, or fewer.
     """
-    results = [one.name for one in (*signature.results, *signature.mutated)]
+    results = [result.name for result in signature.results]
+    results += [parameter.name for parameter in signature.mutated]
     try:
         inspect.signature(backward).bind(None, *results)
     except ValueError:

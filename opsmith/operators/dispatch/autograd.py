@@ -17,6 +17,7 @@ again, and therefore fails under `torch.func.vjp`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -160,9 +161,12 @@ class _Nodes:
             keywords: dict[str, Any] = {}
             if len(positional) > len(self.positional):
                 positional, keywords = operator.split(call.flat.arguments)
-            output = operator.overload.redispatch(
-                call.keyset & after_autograd, *positional, **keywords
-            )
+            # Autograd calls this as under `torch.no_grad`. A trace would not let gradients reach
+            # what is written so.
+            with torch.enable_grad() if self.mutated else contextlib.nullcontext():
+                output = operator.overload.redispatch(
+                    call.keyset & after_autograd, *positional, **keywords
+                )
             ctx._opsmith_call = call
             rule = operator.rule
             if rule.backward is not None:

@@ -126,6 +126,16 @@ def test_compiled_code_has_the_same_gradients(operator: Any) -> None:
     torch.testing.assert_close(_gradients(call), _gradients(_functional))
 
 
+def test_compiled_code_that_writes_into_its_input_has_the_same_gradients() -> None:
+    compiled = torch.compile(BY_HAND, fullgraph=True, backend="aot_eager")
+
+    def call(x: Tensor, total: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        total = total * 1
+        return compiled(x, total, w), total
+
+    torch.testing.assert_close(_gradients(call), _gradients(_functional))
+
+
 def test_what_was_saved_and_is_overwritten_later_is_found_out() -> None:
     x, w = torch.ones(2, requires_grad=True), torch.ones(2)
     total = torch.ones(2)
