@@ -71,10 +71,11 @@ def _line(text: str, at: int) -> int:
 
 def _shared(text: str, code: str, match: re.Match[str], path: Path) -> Edit:
     line = _line(text, match.start())
-    before = _BEFORE_SHARED.search(code, 0, match.start())
+    near = max(0, match.start() - 200)  # comments are long runs of blanks here
+    before = _BEFORE_SHARED.search(code, near, match.start())
     start = before.start() if before is not None else match.start()
     start += len(code[start : match.start()]) - len(code[start : match.start()].lstrip())
-    typed = _TYPE_BEFORE.search(code, max(0, match.start() - 200), match.start())
+    typed = _TYPE_BEFORE.search(code, near, match.start())
     if typed is not None:
         start = min(start, typed.start("words"))
     end = _statement_end(code, match.end())

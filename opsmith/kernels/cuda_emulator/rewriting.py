@@ -189,7 +189,10 @@ def _kernel_start(code: str, end: int) -> int:
 
 
 def _without_space(code: str, end: int) -> int:
-    return len(re.sub(r"(?:\s|\\\n)+\Z", "", code[:end]))
+    # No regular expression: comments are long runs of blanks here.
+    while end > 0 and (code[end - 1].isspace() or code[end - 1 : end + 1] == "\\\n"):
+        end -= 1
+    return end
 
 
 def _angle_start(code: str, end: int) -> int:
