@@ -200,7 +200,7 @@ def _launch_many_rows(trial: Trial, build: harness.Build) -> None:
     for name in trial.signature.dims:
         size = fitting.near(name, _ROWS)
         if size is not None and size > 65_535:
-            wanted = Wanted(sizes=(2, 1, 3), forced={name: size})
+            wanted = Wanted(sizes=(2, 1, 3), forced={name: size}, max_elements=1 << 20)
             trial.each(
                 launched,
                 dtypes=(trial.subject.favourite,),
