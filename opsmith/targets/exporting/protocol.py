@@ -61,15 +61,15 @@ class Outcome:
         versions: versions, by name, of the packages that decide whether the artifact runs.
         details: data that the target needs to load the artifact, such as the file names of the
             model and of operator libraries; must be valid JSON.
-        conditions: conditions on sizes, which the declarations of inlined operators state.
         unverified: why the artifact cannot be run here, as a sentence; empty if it can.
+        conditions: conditions on sizes, which the declarations of inlined operators state.
     """
 
     operators: Sequence[OperatorUse] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
-    conditions: Sequence[SizeCondition] = ()
     unverified: str = ""
+    conditions: Sequence[SizeCondition] = ()
 
 
 class Runner(abc.ABC):

@@ -43,7 +43,7 @@ class OnnxTarget(ModelTarget):
                 f"**Not verified:** {unverified}",
             ]
         write_readme(folder, model, "An ONNX model", how, exported.uses)
-        return Outcome(exported.uses, versions(), details, exported.conditions, unverified)
+        return Outcome(exported.uses, versions(), details, unverified, exported.conditions)
 
     def load_model(self, artifact: Artifact) -> Runner:
         """Load the ONNX file in ONNX's reference evaluator."""

@@ -63,7 +63,7 @@ def bundle(model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
     # The package that provides CUDA has another name, so take the version from the module.
     versions = {name: metadata.version(name) for name in ("onnx", "onnxscript")}
     versions["onnxruntime"] = onnxruntime.__version__
-    return Outcome(exported.uses, versions, details, exported.conditions, provider.missing())
+    return Outcome(exported.uses, versions, details, provider.missing(), exported.conditions)
 
 
 def _make(operator: Operator, provider: Provider) -> Made:
