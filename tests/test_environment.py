@@ -42,5 +42,5 @@ def test_no_line_reads_a_variable_whose_name_cannot_be_seen():
 
 
 def test_what_a_candidate_sees_is_on_the_page():
-    (section,) = re.findall(r"no others: (.*?)\. Its", PAGE.read_text())
+    (section,) = re.findall(r"no others: (.*?)\. `PYTHONPATH`", PAGE.read_text())
     assert tuple(re.findall(r"`(\w+)`", section)) == ENVIRONMENT

@@ -78,6 +78,8 @@ def test_installing_moves_no_torch(distributions):
         metadata = message_from_bytes(wheel.read(name))
     requirements = metadata.get_all("Requires-Dist")
     assert [r for r in requirements if r.startswith("torch")] == ["torch>=2.10"]
+    # NVIDIA's compiler is parted into wheels that fit each other in one release alone.
+    requirements = [r for r in requirements if not r.endswith('extra == "cuda"')]
     bounded = [r for r in requirements if re.search(r"<|==|~=", r.partition(";")[0])]
     assert bounded == [], "an upper bound of ours may move what is installed"
 

@@ -203,23 +203,18 @@ class Worker(Supervised):
         key, crashed = self._replay.key, self._replay.crashed
         crashed |= key in request["crashed"]
         slow = check.compiles and check.runtime not in _QUICK
-        if row.status != "failed" or not key or slow:
-            return row
-        if not self._is_right_alone(request, limit, row.code):
+        # A case by itself is called plainly, so it says nothing about modes and threads.
+        plain = row.code != "OPS-STATE-MODE"
+        tried = row.status == "failed" and key and plain and not slow
+        if not tried or not self._is_right_alone(request, limit):
             return row
         first, *said = row.message.split("\n")
         lines = [f"{first}{_INNOCENT}", *said] if crashed else [first, *said, _DEPENDS]
         code = row.code if crashed else "OPS-STATE-EARLIER"
         return replace(row, message="\n".join(lines), code=code, snippet=whole)
 
-    def _is_right_alone(self, request: dict[str, Any], limit: float, code: str = "") -> bool:
-        """Return whether the case that failed last passes in a process that runs no other case.
-
-        Args:
-            request: The request in which the case failed.
-            limit: The seconds that a call may take.
-            code: The code of the failure.
-        """
+    def _is_right_alone(self, request: dict[str, Any], limit: float) -> bool:
+        """Return whether the case that failed last passes in a process that runs no other case."""
         if not Path(request["file"]).is_file():
             return False
         own = {"given": request["file"], "stores": False, "recalls": False}
@@ -228,10 +223,7 @@ class Worker(Supervised):
         again = {**request, "settings": settings, "crashed": {}, "alone": "", "file": ""}
         _, end = self._ask(again, limit)
         self.hung = hung
-        if not isinstance(end, Row) or not end.cases:
-            return False
-        # Calls under other modes and from other threads come after the plain call, which passed.
-        return end.status == "passed" or code != end.code == "OPS-STATE-MODE"
+        return isinstance(end, Row) and end.status == "passed" and end.cases > 0
 
     def _shown(self, request: dict[str, Any], limit: float, key: str) -> str:
         """Return Python that shows a crash, written by a process that does not run the case."""

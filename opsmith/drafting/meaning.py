@@ -15,6 +15,7 @@ from torch import Tensor
 
 from opsmith.drafting.dimensions import Sizes
 from opsmith.drafting.subject import Spec, Subject
+from opsmith.kernels import HOST
 from opsmith.operators.core.arguments import map_tensors
 
 _SEEDS = (0, 1, 2)
@@ -109,7 +110,7 @@ def _tried(subject: Subject, call: Mapping[str, Any], seed: int) -> _Seen | None
     given = subject.made({name: _drawn(value, generator) for name, value in call.items()})
     kept = {name: map_tensors(value, torch.clone) for name, value in given.items()}
     try:
-        returned = subject.call(given, "cpu")
+        returned = subject.call(given, HOST)
     except Exception:
         return None
     return _Seen(kept, returned if isinstance(returned, tuple) else (returned,))

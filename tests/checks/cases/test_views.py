@@ -21,7 +21,7 @@ def test_a_layout_keeps_the_values_and_is_another_where_it_is_possible(shape, la
     view = lay_out(tensor, layout)
     assert torch.equal(view, tensor)
     plain = view.is_contiguous() and not view.storage_offset()
-    assert plain or possible(tensor, layout)
+    assert plain or possible(tensor, layout) or not tensor.numel()
 
 
 @pytest.mark.parametrize(

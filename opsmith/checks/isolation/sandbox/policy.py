@@ -30,7 +30,6 @@ _DEFAULT_MEMORY = 8 << 30
 _SHARED_FOLDERS = ("/tmp", "/var/tmp", "/run", "/mnt", "/media")
 _SYSTEM = ("/", "/bin", "/etc", "/lib", "/lib64", "/opt", "/sbin", "/usr", "/usr/local", "/var")
 _PROBE_SECONDS = 60.0
-_LIBRARIES = ("LD_LIBRARY_PATH",)
 
 
 @dataclass(frozen=True)
@@ -166,6 +165,7 @@ class Boxed(subprocess.Popen[bytes]):
             "name": name,
         }
         self.most = int(plan["memory"])
+        libraries = os.environ.get("LD_LIBRARY_PATH")
         try:
             super().__init__(
                 [sys.executable, "-I", "-S", enter.__file__, str(given)],
@@ -174,7 +174,7 @@ class Boxed(subprocess.Popen[bytes]):
                 stderr=subprocess.STDOUT,
                 pass_fds=(given, status, *descriptors),
                 # Python may need it to start; what else it needs, it finds by its path.
-                env={name: os.environ[name] for name in _LIBRARIES if name in os.environ},
+                env={"LD_LIBRARY_PATH": libraries} if libraries else {},
                 cwd="/" if box.namespaces else str(box.folder),
                 start_new_session=True,
             )
