@@ -151,14 +151,14 @@ class Manifest:
         inputs: inputs in the runner's order; empty where operators were exported.
         outputs: outputs in the runner's order.
         dims: the smallest and the largest size of each symbol (`None`: unlimited).
-        conditions: conditions on these sizes; a runtime that runs the model without
-            `opsmith.load` and without the C++ program of the artifact does not know them.
         call: mapping of Python arguments and return values; see `CallSpec`.
         kind: ``"model"`` or ``"operators"``.
         operators: how each custom operator was exported.
         details: data that the target's loader needs.
         agreement: difference from PyTorch measured at export; `None` if it was not measured.
         files: every file except the manifest, by its path within the folder.
+        conditions: conditions on the sizes in `dims`; a runtime that runs the model without
+            `opsmith.load` and without the C++ program of the artifact does not know them.
     """
 
     target: str
@@ -166,13 +166,13 @@ class Manifest:
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
     dims: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
-    conditions: tuple[SizeCondition, ...] = ()
     call: CallSpec = field(default_factory=CallSpec)
     kind: str = MODEL
     operators: tuple[OperatorUse, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
     agreement: Agreement | None = None
     files: Mapping[str, File] = field(default_factory=dict)
+    conditions: tuple[SizeCondition, ...] = ()
 
     def to_json(self) -> str:
         """Return the text of ``manifest.json``."""
