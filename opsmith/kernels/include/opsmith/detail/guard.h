@@ -95,19 +95,21 @@ __global__ void admit_values(LookedAt<N> all, Unadmitted* found) {
 // This is memory of the call: launches have ended when they return.
 class Mailbox {
  public:
-  explicit Mailbox(const Context& ctx) : box_(ctx.scratch<Unadmitted>(1).data()) {
-    cudaMemsetAsync(box_, 0, sizeof *box_);
+  explicit Mailbox(const Context& ctx)
+      : box_(ctx.scratch<Unadmitted>(1).data()), stream_(cuda_stream(ctx)) {
+    cudaMemsetAsync(box_, 0, sizeof *box_, stream_);
   }
   Unadmitted* on_device() const { return box_; }
   Unadmitted read() const {
     Unadmitted found;
-    cudaMemcpyAsync(&found, box_, sizeof found, cudaMemcpyDeviceToHost);
+    cudaMemcpyAsync(&found, box_, sizeof found, cudaMemcpyDeviceToHost, stream_);
     return found;
   }
   void clear() const {}
 
  private:
   Unadmitted* box_;
+  cudaStream_t stream_;
 };
 #else
 // Memory of the host that the device writes: the host reads it without waiting.
