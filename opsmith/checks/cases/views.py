@@ -86,7 +86,7 @@ def view_of(tensor: Tensor, kind: str) -> Tensor:
     if kind in (LONE, MIXED):
         for dim in range(rank):
             if tensor.shape[dim] == 1:
-                strides[dim] = rng.choice((1, 3, 1000))
+                strides[dim] = rng.choice((11, 1000))
     memory = torch.full((offset + reach,), poison(tensor.dtype), dtype=tensor.dtype)
     view = memory.to(tensor.device).as_strided(tensor.shape, strides, offset)
     view.copy_(tensor)

@@ -157,15 +157,19 @@ def memory_layouts(trial: Trial) -> None:
         def can_be(case: Case, lay: Callable[[Case], Case] = laid_out) -> bool:
             return _is_strided(case if case.layouts else lay(case))
 
-        trial.each(
-            lambda case: _agrees_laid_out(trial, case),
-            dtypes=(trial.subject.favourite,),
-            wanted=Wanted(layouts=(layout,), sizes=_ODD if layout == LONE else _FILLED),
-            examples=trial.some(8 if layout in _COMMON else 15),
-            registered_cases=layout in _COMMON,
-            keep=can_be,
-            adapt=laid_out,
-        )
+        alone = _alone(trial) if layout == LONE else ()
+        for forced in alone or ({},):
+            trial.each(
+                lambda case: _agrees_laid_out(trial, case),
+                dtypes=(trial.subject.favourite,),
+                wanted=Wanted(
+                    layouts=(layout,), sizes=_ODD if layout == LONE else _FILLED, forced=forced
+                ),
+                examples=trial.some(8 if layout in _COMMON or alone else 15),
+                registered_cases=layout in _COMMON,
+                keep=can_be,
+                adapt=laid_out,
+            )
     trial.counts.cohort = "any layout"
     trial.each(
         lambda case: _agrees_laid_out(trial, case),
@@ -174,6 +178,13 @@ def memory_layouts(trial: Trial) -> None:
         registered_cases=False,
     )
     trial.need(trial.counts.ran, "no argument can be anything but contiguous")
+
+
+def _alone(trial: Trial) -> tuple[dict[str, int], ...]:
+    """Return for each dimension with a name that it has one element, where it may."""
+    fitting = Fitting(trial.signature)
+    names = [n for n in trial.signature.dims if n not in trial.signature.variadic_dims]
+    return tuple({name: 1} for name in names if fitting.fits(name, 1, {}, {}))
 
 
 def _most_dimensions(parameter: Parameter) -> float:
