@@ -22,7 +22,11 @@ from opsmith.checks.cases.subject import REFERENCE, Subject
 from opsmith.checks.numerics.gradients import has_gradient, is_differentiable, leaves_of
 from opsmith.compat.communication import Communication
 from opsmith.compat.quiet_loggers import silenced
-from opsmith.compat.torch_distributed import group_without_others, hosts_of_eight
+from opsmith.compat.torch_distributed import (
+    REDISTRIBUTIONS_LOGGER,
+    group_without_others,
+    hosts_of_eight,
+)
 from opsmith.errors import OpsmithError
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
@@ -343,7 +347,7 @@ def _ranks(shape: Sequence[int]) -> Iterator[DeviceMesh]:
     from torch.distributed.tensor import init_device_mesh
 
     # DTensor advises how to make a mesh on which less is sent; here meshes are as they are asked.
-    quiet = silenced("torch.distributed.tensor._redistribute")
+    quiet = silenced(REDISTRIBUTIONS_LOGGER)
     with group_without_others(math.prod(shape)), hosts_of_eight(), quiet:
         yield init_device_mesh("meta", tuple(shape))
 

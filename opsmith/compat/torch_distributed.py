@@ -13,6 +13,10 @@ from opsmith.compat.patch import Patch
 #: The module of DTensor. Public; a text, since nothing here imports it.
 DTENSORS = "torch.distributed.tensor"
 
+#: Private: ``torch.distributed.tensor._redistribute``, since 2.5. The logger of advice on how to
+#: make a mesh. Without it, the advice is printed.
+REDISTRIBUTIONS_LOGGER = "torch.distributed.tensor._redistribute"
+
 
 def has_strategy(overload: Any) -> bool:
     """Return whether an operator has a sharding rule by PyTorch's own registration.

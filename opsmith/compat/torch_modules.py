@@ -23,6 +23,10 @@ FAKES = "torch._subclasses.fake_tensor"
 #: a loaded model warns of them.
 WITHOUT_VALUES = "torch._subclasses"
 
+#: Private: ``torch._subclasses.schema_check_mode``. The module that notices calls that write.
+#: Without it, the judge does not import the module in advance.
+WRITES = "torch._subclasses.schema_check_mode"
+
 #: Private: ``torch._decomp.decompositions``. The module that implements operators of PyTorch by
 #: others. Without it, derivatives in JAX need operators that have no translation.
 DECOMPOSITIONS = "torch._decomp.decompositions"

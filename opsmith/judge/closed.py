@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from opsmith.checks.isolation.child_main import prctl
+from opsmith.compat import torch_modules
 from opsmith.judge.snapshot import Snapshot
 
 #: A folder that cannot exist, so that no bytecode is read from it or written to it.
@@ -38,8 +39,8 @@ _LATE = (
     "rich.console",
     "rich.table",
     "rich.text",
-    "torch._dynamo",
-    "torch._subclasses.schema_check_mode",
+    torch_modules.COMPILER,
+    torch_modules.WRITES,
     "torch.testing",
     "tqdm",
     "opsmith.checks.attribution",
