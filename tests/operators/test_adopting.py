@@ -132,8 +132,12 @@ def test_what_a_forward_returns_of_its_arguments_is_copied() -> None:
     def forward(ctx, a, b):
         return a[1:], a + b, b
 
+    def backward(ctx, *grads):
+        first, total, last = grads
+        return total, total + last
+
     views = opsmith.adopt(
-        function("Views", forward=forward, annotations=None),
+        function("Views", forward=forward, backward=backward, annotations=None),
         "adopting::views",
         annotations=typed,
     )
