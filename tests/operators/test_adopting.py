@@ -133,7 +133,7 @@ def test_what_a_forward_returns_of_its_arguments_is_copied() -> None:
         return a[1:], a + b, b
 
     def backward(ctx, *grads):
-        first, total, last = grads
+        _, total, last = grads
         return total, total + last
 
     views = opsmith.adopt(
