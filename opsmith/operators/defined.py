@@ -343,11 +343,12 @@ class DefinedOperator(RegisteredOperator[P, R]):
         """
         if function is None:
             return self.register_fake  # type: ignore[return-value]
-        from opsmith.operators.dispatch.fake import checked_fake
+        from opsmith.operators.dispatch.fake import checked_fake, noticing_no_write
 
         self._require_function("register_fake", function)
         self.written_fake = function
-        self._registration.fake(checked_fake(self.signature, function))
+        checked = checked_fake(self.signature, function)
+        self._registration.fake(noticing_no_write(self.signature, checked))
         graph_caches.tell(self.name, "fake kernel", function)
         return function
 
@@ -483,9 +484,9 @@ class DefinedOperator(RegisteredOperator[P, R]):
 
 
 def _derived_fake(signature: Signature) -> Callable[..., Any]:
-    from opsmith.operators.dispatch.fake import fake_kernel
+    from opsmith.operators.dispatch.fake import fake_kernel, noticing_no_write
 
-    return fake_kernel(signature)
+    return noticing_no_write(signature, fake_kernel(signature))
 
 
 def _derived_rule(operator: Operator) -> Callable[..., Any]:

@@ -20,7 +20,6 @@ from opsmith.operators.core import registry
 from opsmith.operators.core.source_location import where_written
 from opsmith.operators.dispatch import autograd
 from opsmith.operators.dispatch.batching_library import BatchingLibrary
-from opsmith.operators.dispatch.fake import noticing_no_write
 from opsmith.signature import Signature
 
 if TYPE_CHECKING:
@@ -130,8 +129,9 @@ class Registration:
         # modules.
         inspect.modulesbyfile.setdefault(os.path.abspath(__file__), __name__)
         library = Library(self.signature.namespace, "FRAGMENT")
-        fake = noticing_no_write(self.signature, function)
-        torch.library.register_fake(self.signature.qualname, fake, lib=library, allow_override=True)
+        torch.library.register_fake(
+            self.signature.qualname, function, lib=library, allow_override=True
+        )
         self._libraries["fake"] = library
 
     def vmap(self, function: Callable[..., Any]) -> None:
