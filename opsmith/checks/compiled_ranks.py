@@ -74,13 +74,17 @@ def compare_compiled(
         if found.placements[name] != placements:
             raise Failure(
                 f"{name} has the placements {found.placements[name]}, and without torch.compile "
-                f"{placements}"
+                f"{placements}",
+                code="OPS-SHARDING-WRONG",
             )
         try:
             torch.testing.assert_close(found.parts[name], expected.parts[name], equal_nan=True)
         except AssertionError as error:
             first = str(error).splitlines()[0]
-            raise Failure(f"{name} differs from that without torch.compile: {first}") from error
+            raise Failure(
+                f"{name} differs from that without torch.compile: {first}",
+                code="OPS-SHARDING-WRONG",
+            ) from error
 
 
 def _call(
