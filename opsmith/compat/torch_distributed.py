@@ -60,9 +60,20 @@ def as_every_rank(count: int) -> AbstractContextManager[Any]:
     Private: ``torch.distributed._local_tensor.LocalTensorMode``, since 2.10. Without it, the row
     ``sharding`` of the checks does not run.
     """
+    import torch
     from torch.distributed._local_tensor import LocalTensorMode
 
-    return LocalTensorMode(count)
+    class EveryRank(LocalTensorMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if func is torch.ops.aten.chunk.default:
+                # Ranks whose parts differ in size have lists of several lengths. Those of a split,
+                # which a chunk consists of, are filled up with empty tensors; a chunk's are not.
+                return func.decompose(*args, **(kwargs or {}))
+            return super().__torch_dispatch__(func, types, args, kwargs)
+
+    return EveryRank(count)
 
 
 def one_per_rank(tensors: Sequence[Tensor]) -> Tensor:
