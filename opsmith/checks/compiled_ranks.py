@@ -143,5 +143,9 @@ def _call(
     return _Found(
         {name: tensor.placements for name, tensor in named.items()},
         {name: tensor.detach().to_local().clone() for name, tensor in named.items()},
-        all(one.requires_grad for one in results if one.is_floating_point()),
+        all(
+            one.requires_grad and is_differentiable(one)
+            for one in results
+            if one.is_floating_point()
+        ),
     )
