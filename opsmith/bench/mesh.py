@@ -54,7 +54,7 @@ class MeshError(OpsmithError):
 
 @dataclass(frozen=True)
 class Step:
-    """What each rank sends in a call and in the gradients of its arguments.
+    """The bytes that each rank sends in a call and in the gradients of its arguments.
 
     Attributes:
         forward: bytes that each rank sends for the call.
@@ -77,7 +77,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Placed:
-    """What ranks send if the arguments are placed in one way.
+    """The bytes that ranks send if the arguments are placed in one way.
 
     Attributes:
         operator, sizes, dtype: the call.
@@ -104,7 +104,7 @@ class Placed:
 
 @dataclass
 class Communications:
-    """What ranks send, for each operator, size, mesh and placement.
+    """The bytes that ranks send, for each operator, size, mesh and placement.
 
     Attributes:
         rows: one for each.

@@ -108,7 +108,7 @@ class Session(Caller):
     def environment(self, folder: Path) -> dict[str, str]:
         """Return the environment variables of the candidate's processes."""
         variables = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-        # What an installation has anyway is left out.
+        # Leave out the folders that an installation has anyway.
         usual = [Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()]
         extra = [
             path

@@ -106,7 +106,7 @@ def share(files: Snapshot, folder: Path) -> None:
 def _read(path: Path, most: int) -> bytes:
     """Read a regular file of at most `most` bytes."""
     try:
-        # What is no regular file, as a pipe, must not keep the judge waiting.
+        # A pipe in place of a regular file must not keep the judge waiting.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise LoadError(f"{path} cannot be read: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""What ranks send is counted: kinds, numbers of ranks and bytes."""
+"""Collectives are counted: their kinds, numbers of ranks and bytes."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a draft says beyond shapes: equations, conditions, several dtypes, what results mean."""
+"""A draft says more than shapes: equations, conditions, dtypes, the meaning of results."""
 
 import pytest
 import torch

@@ -75,7 +75,7 @@ def python_module(out: Path) -> Any:
 
 
 def refusals(run: Any) -> tuple[str, str]:
-    """What is said against a number of heads, and against an index; the rest has to be right."""
+    """Return the words against a number of heads and an index; the rest has to be right."""
     torch.manual_seed(0)
     right = arguments(2)
     torch.testing.assert_close(run(*right), repeat_heads(*right))

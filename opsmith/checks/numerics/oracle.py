@@ -54,6 +54,7 @@ from torch import Tensor
 
 from opsmith.checks.cases.layouts import plain
 from opsmith.checks.cases.reference_call import run_reference
+from opsmith.checks.numerics.default_dtype import double_by_default
 from opsmith.checks.numerics.masked_nonfinite import Irrelevant
 from opsmith.checks.numerics.overflow import exceeds_double, outcomes
 from opsmith.checks.numerics.rounding import RandomRounding, Widening, with_precision
@@ -413,12 +414,8 @@ def _in_double(evaluate: Evaluate) -> Evaluate:
     """Wrap `evaluate` so that tensors created without a dtype (`torch.zeros(n)`) are float64."""
 
     def evaluated(arguments: Mapping[str, Any]) -> list[Tensor]:
-        before = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float64)
-        try:
+        with double_by_default():
             return evaluate(arguments)
-        finally:
-            torch.set_default_dtype(before)
 
     return evaluated
 

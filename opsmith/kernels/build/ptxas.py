@@ -32,7 +32,7 @@ _BOUNDS = re.compile(r"\.entry (\w+)\([^{]*?\.maxntid (\d+)(?:, (\d+), (\d+))?",
 
 @dataclass(frozen=True)
 class Resources:
-    """What a kernel takes of a GPU.
+    """The registers and memory that a kernel takes of a GPU.
 
     Attributes:
         kernel: its name.

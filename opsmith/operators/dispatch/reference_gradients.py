@@ -85,7 +85,7 @@ class _Leaving(TorchFunctionMode):
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         name = getattr(function, "__name__", "")
-        # Of all attribute reads (__get__), only .data leaves the graph.
+        # Reading .data is the only attribute read (__get__) that leaves the graph.
         own = name in self._OUT and (name != "__get__" or function == data_of_tensor)
         # Reading an integer tensor's value does not leave the graph either: no graph contains it.
         own = own and any(isinstance(arg, Tensor) and arg.requires_grad for arg in args)

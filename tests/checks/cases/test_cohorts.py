@@ -338,7 +338,7 @@ def test_partial_sums_in_half_precision_are_outside_of_the_tolerance(summed, dty
         assert outcome(summed, wrong, x=x).problem is not None
     for right in (terms.float().sum(1), _one_by_one(terms.float()), _in_lanes(terms.float(), True)):
         assert outcome(summed, right.to(x.dtype), x=x).problem is None
-    # What a warp of a GPU adds up pairwise stays exact enough.
+    # Sums that a warp of a GPU adds up pairwise stay exact enough.
     pairwise = torch.nn.functional.pad(terms, (0, 8192 - 4097))
     while pairwise.shape[1] > 1:
         pairwise = pairwise[:, ::2] + pairwise[:, 1::2]

@@ -1,4 +1,4 @@
-"""Whatever comes from a process that runs kernels is an answer, or a failure of that process."""
+"""Take everything from a process that runs kernels for an answer, or for its failure."""
 
 import os
 import threading

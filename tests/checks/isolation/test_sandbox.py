@@ -1,4 +1,4 @@
-"""What a command finds in the sandbox, and what it does not."""
+"""A command finds in the sandbox what its plan shows, and nothing else."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What ptxas says of kernels, read; and where nvcc is looked for."""
+"""Reading the words of ptxas on kernels, and finding nvcc."""
 
 import importlib.util
 from types import SimpleNamespace

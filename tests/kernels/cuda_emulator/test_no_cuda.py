@@ -1,4 +1,4 @@
-"""What a C++ compiler would take and nvcc does not, refused line by line."""
+"""Code that a C++ compiler takes and nvcc does not is refused line by line."""
 
 import re
 import subprocess

@@ -34,7 +34,7 @@ _PROBE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Box:
-    """What a sandbox shows and hides.
+    """A description of a sandbox: the folders that it shows and hides, and its limits.
 
     Attributes:
         namespaces: whether the machine's namespaces are used; else only limits and the filter of

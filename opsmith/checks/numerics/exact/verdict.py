@@ -32,7 +32,7 @@ def _halves(planes: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass
 class Verdict:
-    """What the draws of one result say about each of its elements.
+    """A verdict on each element of one result, from all of its draws.
 
     Attributes:
         name: the result's name.

@@ -66,7 +66,7 @@ void forget() {
   for (Thread& thread : s.threads) thread.forget();
 }
 
-// What the thread makes known if it is fenced now.
+// The accesses that a fence of this thread makes known now.
 Knowledge snapshot(const Thread& thread) {
   State& s = state();
   if (thread.known != nullptr &&

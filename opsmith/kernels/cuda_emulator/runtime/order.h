@@ -22,7 +22,7 @@ struct Known {
 };
 using Knowledge = std::shared_ptr<const Known>;  // null: nothing is known
 
-// What an access to one location by an atomic operation or through `volatile` makes known.
+// The accesses that an atomic or volatile access to one location makes known.
 struct Location {
   Knowledge device;    // to threads of any block
   Knowledge in_block;  // to threads of `block`

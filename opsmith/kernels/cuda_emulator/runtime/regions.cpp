@@ -29,7 +29,7 @@ Watched* region_near(const void* address) {
   for (auto* list : {&s.shared, &s.regions}) {
     for (Watched& watched : *list) {
       if (!watched.near(address)) continue;
-      // What is before a variable is mostly behind another.
+      // The memory before a variable mostly lies behind another variable.
       const bool variable = watched.region.guard == kApart;
       if (!variable || (s.variables_at.holds(address) && address >= watched.region.data)) {
         return &watched;

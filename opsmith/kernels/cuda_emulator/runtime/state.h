@@ -16,7 +16,7 @@
 namespace opsmith::emulated {
 
 inline constexpr unsigned warp_size = 32;
-// Of a block, without and with cudaFuncSetAttribute (compute capability 9.0).
+// The shared memory of a block, without and with cudaFuncSetAttribute (compute capability 9.0).
 inline constexpr uint64_t usual_shared_bytes = 48 << 10;
 inline constexpr uint64_t most_shared_bytes = 227 << 10;
 

@@ -46,7 +46,8 @@ bool is_ordered(const Stamp& stamp, uint32_t since) {
          known->covers(stamp.thread / s.threads_of_block, stamp.thread, stamp.time);
 }
 
-// Whether two accesses may meet unordered: atomic operations, as far as their scopes reach.
+// Returns whether two accesses may meet unordered: atomic operations may, as far as their scopes
+// reach.
 bool may_meet(const Stamp& stamp, Kind kind) {
   const State& s = state();
   const auto other = static_cast<Kind>(stamp.kind);

@@ -1,4 +1,4 @@
-"""What the declarations of inlined operators require of a model's sizes.
+"""Find the sizes that declarations of inlined operators require of a model.
 
 A kernel compares a call with the declaration; an inlined reference does not, and a compiler relies
 on what tracing saw. So the conditions become part of the artifact, in terms of the inputs' sizes.

@@ -29,7 +29,7 @@ def evaluated(function, *shapes):
 
 
 def same(one, other):
-    """Whether two arrays have the same residues, of p or of q."""
+    """Return whether two arrays have the same residues, of p or of q."""
     p = (one.residues ^ other.residues) & 0xFFFFFFFF == 0
     q = ((one.residues ^ other.residues) >> 32) & 0xFFFFFFFF == 0
     return bool((p | q).all())

@@ -1,4 +1,4 @@
-"""What declarations require of sizes holds for models in which references stand for operators."""
+"""Models in which references stand for operators keep the sizes that declarations require."""
 
 from __future__ import annotations
 

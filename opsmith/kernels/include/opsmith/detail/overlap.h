@@ -171,7 +171,7 @@ class Spans {
 
   const DLTensor& tensor(int64_t item) const { return tensors_[item]; }
 
-  // Whether the memory that a tensor spans meets that of one of these.
+  // Returns whether the memory that a tensor spans meets that of one of these.
   bool meet(const DLTensor& tensor) const {
     bool found = false;
     each_that_meets(tensor, [&](int64_t) { found = true; });

@@ -170,7 +170,7 @@ inline bool is_smooth(int64_t n) {
 inline Residues root_of_fraction(int64_t above, int64_t below) {
   const Residues r = of_fraction(above, below);
   const Field& f = field();
-  // Of numbers whose prime factors are squares mod p, the root that is a square is the positive.
+  // Takes the positive root for the square one, where all prime factors are squares mod p.
   const uint32_t doubts = is_smooth(above) && is_smooth(below) ? 0u : uint32_t{root};
   return {static_cast<uint32_t>(Field::root(r.p, f.p)),
           static_cast<uint32_t>(Field::root(r.q, f.q)), doubts, root};

@@ -97,7 +97,7 @@ inline Content subtract(Content a, Content b) { return add(a, negative(b)); }
 inline Content multiply(Content a, Content b) {
   a = resolved(a), b = resolved(b);
   const Field& f = field();
-  // What is multiplied by 0 leaves no doubt.
+  // A product with 0 leaves no doubt.
   if ((is_zero(a) && a.value == 0 && is_finite(b)) ||
       (is_zero(b) && b.value == 0 && is_finite(a))) {
     return {a.value * b.value, 0, 0, 0, 0};

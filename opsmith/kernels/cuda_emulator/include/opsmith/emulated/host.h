@@ -199,7 +199,7 @@ cudaError_t cudaMemcpyToSymbolAsync(Symbol& symbol, const void* from, size_t byt
   host_copies(symbol_at(symbol, offset), from, bytes, "cudaMemcpyToSymbolAsync", place);
   return cudaSuccess;
 }
-// What is copied before the launches of a call, and from the host, is in order on any stream.
+// Copies before the launches of a call, and from the host, are in order on any stream.
 template <typename Symbol>
 cudaError_t cudaMemcpyToSymbol(Symbol& symbol, const void* from, size_t bytes, size_t offset = 0,
                                cudaMemcpyKind = cudaMemcpyHostToDevice,

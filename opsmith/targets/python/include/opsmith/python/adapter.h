@@ -75,7 +75,7 @@ class Argument<DLTensor*> : public Argument<const DLTensor*> {
   void begin_write(const char* op, const char* name) const {
     if (given_ != nullptr) detail::require_own_elements(op, name, *given_);
   }
-  // Whether the memory that another tensor spans meets that of this one.
+  // Returns whether the memory that another tensor spans meets that of this one.
   bool meets(const DLTensor& other) const {
     return given_ != nullptr && detail::spans_meet(other, view_);
   }
