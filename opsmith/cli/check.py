@@ -342,13 +342,8 @@ def judge(
         int | None, typer.Option(help="Decides every sampled case; a fresh one by default.")
     ] = None,
     examples: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            show_default=f"{_EXAMPLES}; {_QUICK_EXAMPLES} with --quick",
-            help="How many cases a check samples.",
-        ),
-    ] = None,
+        int, typer.Option(min=1, help="How many cases a check samples.")
+    ] = _EXAMPLES,
     seconds: Annotated[
         float, typer.Option(min=0, help="After so many, a check samples no further case.")
     ] = 60.0,

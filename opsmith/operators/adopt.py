@@ -25,6 +25,7 @@ from opsmith.compat.torch_onnx import in_torchscript_export
 from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import ArgumentError, DeclarationError, OpsmithError
 from opsmith.operators.adopted import AdoptedOperator, add_adopted
+from opsmith.operators.core.arguments import memory_of
 from opsmith.operators.core.onnx_translation import OnnxTranslation
 from opsmith.operators.core.operator import Operator
 from opsmith.operators.core.source_location import where_written
@@ -353,10 +354,10 @@ def _explain(operator: Operator, args: tuple[Any, ...], error: Exception) -> Non
 
 def _own_memory(returned: Any, args: tuple[Any, ...]) -> Any:
     """Copy the results of a forward that are arguments or views of arguments."""
-    pointers = {arg.untyped_storage()._cdata for arg in args if isinstance(arg, Tensor)}
+    pointers = {memory_of(arg) for arg in args if isinstance(arg, Tensor)}
 
     def own(value: Any) -> Any:
-        shares = isinstance(value, Tensor) and value.untyped_storage()._cdata in pointers
+        shares = isinstance(value, Tensor) and memory_of(value) in pointers
         return value.clone() if shares else value
 
     if isinstance(returned, tuple | list):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from opsmith.checks.cases.layouts import bits
 from opsmith.errors import OpsmithError
-from opsmith.operators.core.arguments import DTYPES, dtype_name, every_tensor_in
+from opsmith.operators.core.arguments import DTYPES, dtype_name, every_tensor_in, memory_of
 from opsmith.signature import Signature
 
 #: Largest number of dimensions of a result.
@@ -36,7 +36,7 @@ def memories_in(arguments: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return the first tensor in each storage of a call, by name."""
     found: dict[int, tuple[str, Tensor]] = {}
     for name, tensor in every_tensor_in(arguments):
-        found.setdefault(_memory_of(tensor), (name, tensor))
+        found.setdefault(memory_of(tensor), (name, tensor))
     return dict(found.values())
 
 
@@ -44,15 +44,11 @@ def written_memories(signature: Signature, arguments: Mapping[str, Any]) -> list
     """Return the names of the tensors of `memories_in` whose storage the operator may write."""
     mutated = {parameter.name for parameter in signature.mutated}
     written = {
-        _memory_of(tensor)
+        memory_of(tensor)
         for name, tensor in every_tensor_in(arguments)
         if name.partition("[")[0] in mutated
     }
-    return [name for name, one in memories_in(arguments).items() if _memory_of(one) in written]
-
-
-def _memory_of(tensor: Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    return [name for name, one in memories_in(arguments).items() if memory_of(one) in written]
 
 
 def describe_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,7 +58,7 @@ def describe_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
         WireError: an argument has an unsupported type.
     """
     tensors: dict[int, str] = {}
-    memories = {_memory_of(tensor): name for name, tensor in memories_in(arguments).items()}
+    memories = {memory_of(tensor): name for name, tensor in memories_in(arguments).items()}
 
     def describe(name: str, value: Any) -> dict[str, Any]:
         if isinstance(value, Tensor):
@@ -76,7 +72,7 @@ def describe_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
                 "strides": list(value.stride()),
                 "offset": value.storage_offset(),
                 "bytes": value.untyped_storage().nbytes(),
-                "memory": memories[_memory_of(value)],
+                "memory": memories[memory_of(value)],
             }
         if isinstance(value, complex):
             return {"kind": "complex", "parts": [value.real, value.imag]}

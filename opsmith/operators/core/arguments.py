@@ -72,6 +72,11 @@ def holds_tensors(value: Any) -> bool:
     return isinstance(value, list | tuple) and bool(value) and isinstance(value[0], Tensor)
 
 
+def memory_of(tensor: Tensor) -> int:
+    """Return an identifier of the storage in which a tensor lies; its views have the same."""
+    return tensor.untyped_storage()._cdata
+
+
 def map_tensors(value: Any, change: Callable[[Tensor], Any]) -> Any:
     """Return an argument with `change` applied to the tensor, or to each tensor of the list."""
     if isinstance(value, Tensor):

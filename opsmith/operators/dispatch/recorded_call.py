@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from opsmith.operators.dispatch.written_gradients import is_recorded, memory_of
+from opsmith.operators.core.arguments import memory_of
+from opsmith.operators.dispatch.written_gradients import is_recorded
 
 
 class Flat:

@@ -27,11 +27,6 @@ def is_recorded(tensor: Tensor) -> bool:
     return (tensor.is_floating_point() or tensor.is_complex()) and not is_float8(tensor.dtype)
 
 
-def memory_of(tensor: Tensor) -> int:
-    """Return an identifier of a tensor's storage, of views too."""
-    return tensor.untyped_storage()._cdata
-
-
 def written_names(operator: Operator) -> str:
     """Return the names of the arguments that an operator writes, quoted, for messages."""
     return ", ".join(repr(parameter.name) for parameter in operator.signature.mutated)
