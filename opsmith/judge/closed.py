@@ -94,16 +94,6 @@ def closed(files: Snapshot) -> Iterator[None]:
         sys.path[:] = path
 
 
-def _remember_lines(folder: Path) -> None:
-    """Read the source of imported modules below `folder`, for messages that quote it."""
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if isinstance(file, str) and Path(file).is_relative_to(folder):
-            lines = linecache.getlines(file)
-            # An entry without a time of change is never read again.
-            linecache.cache[file] = (sum(map(len, lines)), None, lines, file)
-
-
 @contextmanager
 def unreadable() -> Iterator[None]:
     """Keep other processes of the user from reading and tracing this process in this block."""
