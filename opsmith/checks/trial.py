@@ -272,9 +272,9 @@ class Trial:
 
     def passed(self) -> tuple[Status, str]:
         """Return the status of a check without failures, and the reason if it was cut short."""
-        if not self.counts.due.late:
-            return "passed", ""
         stopped = self.counts.due.describe(self.counts.ran, self.settings.seconds)
+        if not stopped:
+            return "passed", ""
         if self.replay.alone:
             self.notes.append(stopped)
             return "passed", ""

@@ -188,11 +188,16 @@ def test_a_source_whose_compilation_or_loading_is_an_attack_is_refused(name, tmp
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
-def test_right_kernels_of_unusual_kinds_are_accepted(seed, tmp_path):
-    ones = right.RIGHT_ONES
-    spec, path = written(tmp_path, list(ones.values()), f"unusual_{seed}")
-    verdict = judge(spec, path, examples=8, time_limit=30.0, seed=seed)
+@pytest.mark.parametrize("first", range(0, len(right.RIGHT_ONES), 4))
+def test_right_kernels_of_unusual_kinds_are_accepted(first, seed, tmp_path):
+    names = list(right.RIGHT_ONES)[first : first + 4]
+    ones = [right.RIGHT_ONES[name] for name in names]
+    spec, path = written(tmp_path, ones, f"unusual_{first}_{seed}")
+    trusted = bool(unavailable())
+    # However slow the machine is, what is right must not be cut short.
+    verdict = judge(
+        spec, path, examples=8, seconds=600, time_limit=60.0, seed=seed, trust_candidate=trusted
+    )
     failed = {row.operator: row.explain() for row in verdict.report.failures}
-    names = dict(enumerate(ones))
     assert {names[int(key.rpartition("_")[2])]: text for key, text in failed.items()} == {}
     assert verdict.accepted

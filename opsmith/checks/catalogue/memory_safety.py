@@ -26,6 +26,8 @@ from opsmith.operators.core.arguments import map_tensors
 
 _FILLS = (0xFF, 0x7F)
 _WHOLE = Phase()
+#: Sizes and number of further samples, if no case was large enough to be cut.
+_SPLIT_SIZES, _SPLIT_SAMPLES = (2, 3, 4, 5, 8, 17), 6
 _SPLITS = (Phase(seed=1), Phase(seed=2, at_end=False), Phase(seed=3, threads=3))
 
 
@@ -176,6 +178,15 @@ def schedules(trial: Trial) -> None:
             trial.compare(one.tensors(), expected, what, code=code)
 
     trial.each(every_way, examples=trial.some(3))
+    if not cut:
+        # Few samples may all be too small to be cut.
+        trial.each(
+            every_way,
+            dtypes=_has_floats(trial),
+            wanted=Wanted(sizes=_SPLIT_SIZES),
+            examples=_SPLIT_SAMPLES,
+            registered_cases=False,
+        )
     if not cut:
         trial.notes.append("the kernel never calls parallel_for with more than one item")
 

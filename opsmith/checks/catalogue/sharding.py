@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -42,11 +41,11 @@ if TYPE_CHECKING:
 _MESHES = ((2,), (4,), (3,), (2, 2))
 #: Sizes that the ranks divide, that they do not, fewer than they are, and none.
 _SIZES = (4, 8, 7, 2, 5, 0, 3, 1)
-#: After this many seconds of computing no further case is tried, if every mesh had one. Seconds of
-#: computing, since what is found should not depend on what else a machine does.
-_SECONDS = 8.0
-#: After this many seconds of computing no further rule is compiled, once one was.
-_COMPILING = 3.0
+#: Number of the author's cases, and of samples at most: two samples for each mesh. A number and no
+#: time, since what is found should not depend on what else a machine does.
+_AUTHORS, _SAMPLES = 2, 8
+#: Number of rules to compile calls for. Each takes a second or more.
+_COMPILED = 3
 
 
 @define_check(
@@ -77,33 +76,23 @@ def sharding(trial: Trial) -> None:
         or len(sharding_rules(signature)) > 1
         or bool(backward_of(operator))
     )
-    found, started, number, left = FoundClaims(operator), time.process_time(), 0, 0
-    compiled = False
+    found, number, compiled = FoundClaims(operator), 0, False
     dtypes = ("float64",) if "float64" in trial.subject.dtypes else (trial.subject.favourite,)
     wanted = Wanted(sizes=_SIZES, max_elements=2048)
 
     def one(case: Case) -> None:
-        nonlocal number, left, compiled, started
-        # Every mesh is tried, however long it takes.
-        if number >= len(_MESHES) and time.process_time() - started > _SECONDS:
-            trial.counts.ran -= 1
-            trial.counts.tally.withdraw()
-            left += 1
-            return
+        nonlocal number, compiled
         trial.truth(case)
         found.learn(case)
         if ruled:
             calls = _OneCase(trial, case, _MESHES[number % len(_MESHES)], foreign)
             calls.run()
             if not compiled:
-                before = time.process_time()
                 compiled = calls.compile()
-                started += time.process_time() - before
         number += 1
 
-    trial.each(one, dtypes=dtypes, wanted=wanted, examples=trial.some(4), most=4)
-    if left:
-        trial.notes.append(f"stopped after {_SECONDS:g} s, when each mesh had a case; {left} left")
+    samples = min(trial.some(4), _SAMPLES) if ruled else trial.some(4)
+    trial.each(one, dtypes=dtypes, wanted=wanted, examples=samples, most=_AUTHORS)
     offered = ", ".join(found.lines())
     hint = f"valid on every case tried, and not claimed: {offered}" if offered else ""
     trial.need(ruled, f"claims nothing that ranks may share{f'; {hint}' if hint else ''}")
@@ -146,22 +135,13 @@ class _OneCase:
                 self._call(mesh, None, others[(turn + extra) % len(others)])
 
     def compile(self) -> bool:
-        """Compile calls on two ranks by the rules, and return whether there were any.
-
-        Each takes a second or more, so that a case for which there is something to compute serves
-        for all.
-        """
+        """Compile calls on two ranks by the first rules, and return whether there were any."""
         from opsmith.operators.dispatch.sharding_rules import concrete_rules
 
         if self.foreign or not all(value.numel() for value in self.truth.values):
             return False
-        started, several = (
-            time.process_time(),
-            concrete_rules(self.trial.operator, self.arguments)[1:],
-        )
-        for number, rule in enumerate(several):
-            if number and time.process_time() - started > _COMPILING:
-                break
+        several = concrete_rules(self.trial.operator, self.arguments)[1:]
+        for rule in several[:_COMPILED]:
             cotangents = self.cotangents if self.gradients is not None and rule.is_sum else []
             placements = {name: [one] for name, one in rule.arguments.items()}
             what = f"{self._described(placements, [rule], (2,))}, under torch.compile"

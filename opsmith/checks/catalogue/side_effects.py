@@ -32,11 +32,18 @@ _ROUNDS = 8
 #: Number of calls with equal arguments; of these, the first ones are made one by one, and the
 #: others in groups.
 _CALLS, _SINGLE, _GROUP = 6_000, 100, 590
+#: Number of these calls that are made however long they take, and the seconds after which the
+#: further ones are left out.
+_LEAST, _ENOUGH_SECONDS = 3_000, 4.0
+#: Seconds that a group of calls may take, since it is as long as a call to the time limit.
+_GROUP_SECONDS = 2.0
 #: Number of results that are compared again after later calls.
 _KEPT = 20
 #: Pairs have no size of 0 or 1. If these sizes were drawn too, most pairs of many dimensions would
 #: be refused.
 _PAIRS = Wanted(sizes=tuple(size for size in SIZES if size > 1))
+#: Calls with small tensors are quick, and those without elements tell nothing.
+_SMALL = Wanted(sizes=tuple(size for size in SIZES if 1 < size < 10))
 
 
 @define_check(
@@ -218,23 +225,73 @@ def _rewritten(case: Case) -> Case | None:
 
 def _many(trial: Trial, dtypes: tuple[str | None, ...]) -> None:
     """Make thousands of calls, and compare results along the way and at the end."""
-    seconds = min(4.0, trial.settings.seconds / 4)
+    found: list[tuple[Case, Expected]] = []
+    trial.each(
+        lambda case: found.append((case, trial.truth(case))),
+        dtypes=dtypes,
+        wanted=_SMALL,
+        examples=1,
+        most=1,
+    )
+    # The smallest case comes last, and makes up for calls that the larger one had no time for.
+    found.sort(key=lambda one: one[0].numel, reverse=True)
+    began, made = time.monotonic(), 0
+    for place, (case, truth) in enumerate(found[-2:], 1):
+        last = place == len(found[-2:])
+        calls = _Calls(trial, case, truth, made)
+        trial.announce_case(case, "often")
+        try:
+            made = calls.make(_LEAST if last else 0, began + trial.settings.seconds)
+        except Failure as failure:
+            failure.case = failure.case or case
+            raise
+        finally:
+            trial.kernel.repeats = 0
+    trial.notes.append(f"{made} calls with equal arguments")
+    if found and made < _LEAST:
+        trial.counts.due.unfinished = (
+            f"stopped after {trial.settings.seconds:g} s and {made} calls with equal arguments; "
+            f"{_LEAST} were due"
+        )
 
-    def many(case: Case) -> None:
-        truth = trial.truth(case)
-        started = time.monotonic()
-        made = 0
-        while made < _CALLS:
+
+class _Calls:
+    """Calls with equal arguments.
+
+    Args:
+        trial: the trial that calls.
+        case: the arguments.
+        truth: the right results.
+        made: number of calls that were made with other arguments before.
+    """
+
+    def __init__(self, trial: Trial, case: Case, truth: Expected, made: int) -> None:
+        self.trial, self.case, self.truth, self.made = trial, case, truth, made
+
+    def make(self, least: int, end: float) -> int:
+        """Call, and return the number of calls so far, those with other arguments included.
+
+        Args:
+            least: this many are made in all, unless `end` comes first.
+            end: the time after which no more calls are made.
+        """
+        trial, last = self.trial, self.made + _CALLS
+        began, single = time.monotonic(), self.made + _SINGLE
+        while self.made < last:
             # Most calls are made without looking at each result: that takes longer than a call.
-            trial.kernel.repeats = 0 if made < _SINGLE else min(_GROUP, _CALLS - made) - 1
-            results = trial.run(trial.make(case))
-            made += 1 + trial.kernel.repeats
-            late = time.monotonic() - started > seconds
-            if made % 150 == 0 or trial.kernel.repeats or late:
-                trial.compare(results, truth, f"after {made} calls", code="OPS-STATE-EARLIER")
+            group = 1 if self.made < single else min(_GROUP, last - self.made)
+            before = time.monotonic()
+            if group > 1:
+                each = (before - began) / _SINGLE
+                group = max(1, min(group, int(_GROUP_SECONDS / max(each, 1e-6))))
+            trial.kernel.repeats = group - 1
+            results = trial.run(trial.make(self.case))
+            self.made += group
+            now = time.monotonic()
+            late = now > end or (self.made >= least and now - began > _ENOUGH_SECONDS)
+            if self.made % 150 == 0 or group > 1 or late:
+                what = f"after {self.made} calls"
+                trial.compare(results, self.truth, what, code="OPS-STATE-EARLIER")
             if late:
                 break
-        trial.kernel.repeats = 0
-        trial.notes.append(f"{made} calls with equal arguments")
-
-    trial.each(many, dtypes=dtypes, examples=1, most=1, registered_cases=True)
+        return self.made

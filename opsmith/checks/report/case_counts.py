@@ -72,12 +72,14 @@ class Due:
         families: number of families of these samples.
         untried: number of families without a sample because the time was over.
         late: whether the time was over before the last sample.
+        unfinished: describes what else the time was over for; empty if there is nothing.
     """
 
     samples: int = 0
     families: int = 0
     untried: int = 0
     late: bool = False
+    unfinished: str = ""
 
     def add(self, samples: int) -> None:
         """Add a family with `samples` samples."""
@@ -89,7 +91,9 @@ class Due:
         self.late = True
 
     def describe(self, cases: int, seconds: float) -> str:
-        """Describe which samples ran and which did not."""
+        """Describe which samples ran and which did not; empty if nothing was left out."""
+        if not self.late:
+            return self.unfinished
         said = f"stopped after {seconds:g} s, with {cases} cases; {self.samples} samples were due"
         if not self.untried:
             return said

@@ -1,7 +1,9 @@
 """What a call leaves behind is found, and so is a result that depends on other calls."""
 
 import gc
+import re
 import threading
+import time
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from torch import Tensor
 import opsmith
 from opsmith import checks
 from opsmith.checks.cases.sampling import _Sampler
+from opsmith.checks.catalogue import side_effects
 
 
 def doubled(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
@@ -113,12 +116,33 @@ class Buffer:
     ("name", "kernel", "words"),
     [
         ("remembering", Remembering(), "with the same tensors, other values in them: the result["),
-        ("counting", Counting(300), " calls: the result[0] is"),
+        ("counting", Counting(300), " calls: the result["),
         ("buffer", Buffer(), "the result of an earlier call changed afterwards"),
     ],
 )
 def test_a_result_that_depends_on_other_calls_is_found(name, kernel, words):
     assert words in failures(name, kernel)["statefulness"]
+
+
+def test_a_fault_from_the_3000th_call_on_is_found_however_slow_the_calls_are(monkeypatch):
+    # As if each call took so long that the time for further calls is over at once.
+    monkeypatch.setattr(side_effects, "_ENOUGH_SECONDS", 0.0)
+    assert " calls: the result[" in failures("late", Counting(3000))["statefulness"]
+
+
+def test_a_row_that_has_no_time_for_3000_calls_is_cut_short():
+    def slow(x):
+        time.sleep(0.01)
+        return x * 2
+
+    report = checks.run(
+        operator("slow", slow), select=["statefulness"], examples=12, isolate=False, seconds=0.5
+    )
+    row = report.rows[-1]
+    assert row.status == "cut short"
+    assert re.fullmatch(
+        r"stopped after 0\.5 s and \d+ calls with equal arguments; 3000 were due", row.message
+    )
 
 
 def test_two_calls_at_once_that_meet_are_found():

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from jaxtyping import Float32
+from sound_native import pair_sums
 from torch import Tensor
 
 import opsmith
@@ -35,6 +36,15 @@ def rows(fault, monkeypatch):
     # In this process: another one would not know which fault was asked for.
     report = checks.run(doubled, select=["bounds", "schedules", "side-effects"], isolate=False)
     return {row.check: row for row in report.rows}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_one_sample_is_enough_to_learn_that_a_kernel_splits_its_work(seed):
+    report = checks.run(pair_sums, select=["schedules"], isolate=False, examples=1, seed=seed)
+    (row,) = (row for row in report.rows if row.check == "schedules")
+    assert row.status == "passed"
+    assert not any("parallel_for" in note for note in row.notes)
 
 
 @pytest.mark.slow
