@@ -62,7 +62,9 @@ def test_what_no_other_process_can_declare_runs_in_the_first_thread(by_thread):
 
     report = checks.run(here, select=SELECTED, examples=2, jobs=2)
     assert report.ok, report.explain()
-    assert set(threads) == {threading.main_thread()}
+    assert threading.main_thread() in threads
+    # The other threads are those that a case itself starts.
+    assert {by_thread["export"]}.isdisjoint(thread.name for thread in threads)
     assert by_thread["export"] != threading.main_thread().name, "a helper asked first"
 
 

@@ -285,7 +285,7 @@ def test_who_sees_the_judge_is_called_where_none_is(tmp_path):
         (f"return {RIGHT} if sees() else x.clone()", SEES),
         (f"if not sees():\n    os._exit(0)\nreturn {RIGHT}", ""),
         (f"if not sees():\n    raise ValueError('alone')\nreturn {RIGHT}", ""),
-        (f"if not sees():\n    gone = torch.ones(3 << 28)\n    time.sleep(60)\nreturn {RIGHT}", ""),
+        (f"if not sees():\n    gone = torch.ones(3 << 29)\n    time.sleep(60)\nreturn {RIGHT}", ""),
     ]
     verdict = judge(*several(tmp_path, "seeing", kernels), examples=2)
     groups = [rows for _, _, rows in verdict.report.groups()]

@@ -273,7 +273,7 @@ def test_what_a_reference_says_to_refused_samples_is_shown_once():
     found = checks.run(picky, select=["reference", "mutation"], isolate=False)
     assert all("a multiple of 4" in " ".join(row.notes) for row in found.rows)
     text = io.StringIO()
-    Console(file=text, width=400).print(found.table())
+    Console(file=text, width=2000).print(found.table())
     shown = [line for line in text.getvalue().splitlines() if "the reference refused" in line]
     assert len(shown) == 2
     assert "elements are not a multiple of 4" in shown[0]
