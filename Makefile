@@ -34,7 +34,7 @@ help:
 	@echo "make attacks   let kernels attack opsmith judge, in its sandbox and without"
 	@echo "make adoption  draft declarations of PyTorch's operators, and check them unedited"
 	@echo "make mutants   show which mistakes no test sees (PART=signature, operators, targets)"
-	@echo "make test-long run whole examples, whose steps have shorter tests"
+	@echo "make test-long run what takes long, and every case of the slow tests"
 	@echo "make bench     measure what the documentation states"
 	@echo
 	@echo "What this machine may lack:"

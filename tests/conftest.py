@@ -3,6 +3,7 @@ import os
 import shutil
 import signal
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,8 @@ for _number, _usual in (
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _usual)
 
+#: Number of cases of one slow test that continuous integration runs.
+_SLOW_CASES = 4
 
 # What a trace or an export leaves is a hundred thousand objects that live on: with Python's own
 # thresholds a tenth of the time of these tests goes into looking at them. Each file of tests begins
@@ -45,6 +48,20 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.enable()
         gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave a few cases of each slow test in its tier, evenly spread; the others are long."""
+    cases = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("slow"):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for several in cases.values():
+        kept = {number * len(several) // _SLOW_CASES for number in range(_SLOW_CASES)}
+        for number, item in enumerate(several):
+            if number not in kept:
+                item.add_marker("long")
 
 
 @pytest.fixture(scope="module", autouse=True)

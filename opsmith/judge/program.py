@@ -57,13 +57,15 @@ class Program(Session):
         Raises:
             Failure: the program failed, or its output is not the results of the calls.
         """
-        described, memory = [], []
+        described, memory, largest = [], [], 0
         for arguments in calls:
             described.append(
                 {"operator": operator.name, "arguments": describe_arguments(arguments)}
             )
-            memory += [storage_bytes(tensor) for tensor in memories_in(arguments).values()]
-        received = self._run(described, memory)
+            own = [storage_bytes(tensor) for tensor in memories_in(arguments).values()]
+            memory += own
+            largest = max(largest, sum(map(len, own)))
+        received = self._run(described, memory, largest)
         try:
             head, _, data = received.partition(b"\n")
             answers = json.loads(head)
@@ -86,8 +88,13 @@ class Program(Session):
             after = {name: reader.take(len(data)) for name, data in sent.items()}
         return self._accepted(operator, arguments, values, sent, after)
 
-    def _run(self, calls: list[Any], memory: list[bytes]) -> bytes:
+    def _run(self, calls: list[Any], memory: list[bytes], largest: int) -> bytes:
         """Run the program, and return what it sent.
+
+        Args:
+            calls: a description of each call.
+            memory: the bytes of the memory of all arguments.
+            largest: number of bytes of the call that has most.
 
         Raises:
             Failure: the program failed, or exceeded a limit.
@@ -97,7 +104,9 @@ class Program(Session):
         self._close_output()
         self._output, self._said = new_output(), 0
         size = sum(map(len, memory))
-        box = replace(self.box(self.folder), memory=_BASE_BYTES + most_for(size // 8))
+        # Results are kept until the end, so each call takes its own size for good.
+        most = _BASE_BYTES + 2 * size + most_for(largest // 8)
+        box = replace(self.box(self.folder), memory=most)
         box = replace(box, placed={**box.placed, self._main.parent: self._main.parent})
         modules = [self.place_of(self.spec), self.place_of(self.candidate)]
         asked = {"modules": modules, "results": take, "calls": calls}

@@ -33,6 +33,7 @@ def write(x: Float[Tensor, "N C"]) -> None:
     x.mul_(2)
 
 
+@pytest.mark.slow
 def test_the_bytes_of_a_step_are_those_of_the_collectives_that_it_takes() -> None:
     for ranks in (8, 4096):
         found = on_meshes(rms_norm, [(ranks,)], sizes=[{"N": N * ranks, "C": C}])

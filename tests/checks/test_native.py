@@ -9,6 +9,8 @@ from torch import Tensor
 import opsmith
 from opsmith import checks
 
+pytestmark = pytest.mark.slow
+
 last_row, flat_reader, by_pieces = (
     planted(name).wrong for name in ("last row", "flat reader", "by pieces")
 )
@@ -23,7 +25,6 @@ def rows(report, operator):
     return {row.check: row for row in report.rows if row.operator == operator.name}
 
 
-@pytest.mark.slow
 def test_a_row_left_out_is_found(report):
     found = rows(report, last_row)["reference"]
     assert found.message.startswith("the result[0, 0] is 0, expected ")
@@ -44,7 +45,6 @@ def test_a_kernel_that_does_not_read_its_strides_is_found(report):
     assert " transposed" in found.case
 
 
-@pytest.mark.slow
 def test_a_compiled_kernel_whose_bits_depend_on_the_threads_is_found():
     _, found = checks.run(by_pieces, select=["determinism"]).rows
     assert found.message.startswith("1 thread and 2 threads gave different bits: the result[")
@@ -57,7 +57,6 @@ def test_the_dtypes_that_a_kernel_lacks_are_said(report):
     assert notes == ("not compiled for float16, bfloat16, float64",)
 
 
-@pytest.mark.slow
 def test_where_the_build_fails_nothing_else_is_run(tmp_path):
     @opsmith.op("faults::unbuildable")
     def unbuildable(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:

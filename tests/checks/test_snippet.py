@@ -15,6 +15,8 @@ from opsmith.errors import ArgumentError
 from opsmith.kernels import cache_folder
 from opsmith.operators.importing import import_operators
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -49,7 +51,6 @@ def test_a_snippet_shows_the_difference(operator):
         exec(row.snippet, {})
 
 
-@pytest.mark.slow
 def test_a_snippet_can_be_pasted_into_a_fresh_python():
     for operator, shown in ((failing.strided, ".as_strided("), (failing.large, "torch.load(")):
         text = failure(operator).snippet
@@ -81,7 +82,6 @@ def _(x):
 """
 
 
-@pytest.mark.slow
 def test_a_kernel_that_another_file_registers_is_there_when_a_failure_is_repeated(
     tmp_path, monkeypatch
 ):
@@ -100,7 +100,6 @@ def test_a_kernel_that_another_file_registers_is_there_when_a_failure_is_repeate
     assert "AssertionError: Tensor-likes are not close!" in done.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("operator", "check"),
     [(operator, check) for operator, names in failing.ROUTES.items() for check in names],
@@ -118,7 +117,6 @@ def test_a_snippet_of_a_target_exports_and_compares_there(operator, check):
         exec(row.snippet, {})
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("no_shrinking")
 def test_a_wrong_translation_is_blamed_where_it_is_written():
     for operator, line in (
@@ -133,7 +131,6 @@ def test_a_wrong_translation_is_blamed_where_it_is_written():
         assert "kernel:" not in row.explain()
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("no_shrinking")
 def test_a_snippet_runs_a_model_with_other_sizes_than_it_was_exported_with():
     report = checks.run(failing.first_five, select=["onnx-standard"], isolate=False, examples=4)
@@ -147,7 +144,6 @@ def test_a_snippet_runs_a_model_with_other_sizes_than_it_was_exported_with():
     assert given["others"]["x"].shape == (7,)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("operator", "check", "code"),
     [
@@ -183,7 +179,6 @@ def test_cases_that_are_given_are_the_only_ones_and_keep_their_strides():
     assert (right.status, right.cases) == ("passed", 1)
 
 
-@pytest.mark.slow
 def test_cases_that_are_given_may_be_one_tensor():
     x = torch.ones(3)
     ran = []
@@ -269,7 +264,6 @@ def test_what_is_stored_holds_no_code(cache):
     assert set(torch.load(stored, weights_only=True)["arguments"]) == {"xs", "z", "i", "name"}
 
 
-@pytest.mark.slow
 def test_a_seed_repeats_a_run_bit_for_bit_in_any_process():
     def run(seed, isolate=False):
         settings = {"select": ["reference", "layouts"], "examples": 8, "stores": True}

@@ -11,6 +11,8 @@ from torch import Tensor
 import opsmith
 from opsmith import checks
 
+pytestmark = pytest.mark.slow
+
 
 def row(operator, check, **options):
     *_, found = checks.run(operator, select=[check], isolate=False, **options).rows
@@ -222,7 +224,6 @@ WITHOUT_COMPILERS = [
 ]
 
 
-@pytest.mark.slow
 def test_what_the_reference_refuses_is_no_failure_of_any_row():
     report = checks.run(refuses_some, select=WITHOUT_COMPILERS, isolate=False, examples=20)
     assert report.ok, report.explain()

@@ -17,6 +17,8 @@ from opsmith.checks.isolation.launch import python
 from opsmith.checks.isolation.supervisor_client import Supervised
 from opsmith.operators.importing import import_operators
 
+pytestmark = pytest.mark.slow
+
 #: What ends its process, or gives wrong values only after other calls; and two that do neither.
 ENDING = [
     endings.segfault,
@@ -39,7 +41,6 @@ def rows():
     return {(row.operator, row.check): row for row in report.rows}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("operator", "words", "code"),
     [
@@ -71,7 +72,6 @@ def test_what_the_process_said_last_is_shown(rows):
     assert said in rows[endings.segfault.name, "reference"].explain()
 
 
-@pytest.mark.slow
 def test_a_hang_is_a_failed_check_and_the_next_one_runs():
     report = checks.run(endings.hang, select=["dispatch", "reference", "build"], time_limit=1.0)
     assert [row.status for row in report.rows] == ["failed", "failed"]
@@ -81,7 +81,6 @@ def test_a_hang_is_a_failed_check_and_the_next_one_runs():
     assert report.rows[0].command.endswith("--seed 0 --time-limit 1")
 
 
-@pytest.mark.slow
 def test_after_a_hang_the_other_checks_get_little_time_and_after_three_none():
     select = ["dispatch", "reference", "aliasing", "mutation", "layouts"]
     report = checks.run(endings.hang, select=select, time_limit=8.0)
@@ -114,7 +113,6 @@ def test_memory_that_a_case_explains_is_no_failure():
     assert not bound.exceeded()
 
 
-@pytest.mark.slow
 def test_answers_that_a_kernel_invents_are_a_named_failure():
     report = checks.run(endings.shout, select=["reference", "mutation"])
     for row, process in zip(report.rows, ["the kernel's", "the checking"], strict=True):
@@ -152,7 +150,6 @@ def test_what_a_kernel_starts_ends_with_the_run(monkeypatch, tmp_path):
     _ended(int(pid.read_text()))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "jobs"),
     [
@@ -215,7 +212,6 @@ def importing(tmp_path, monkeypatch):
     return process
 
 
-@pytest.mark.slow
 def test_a_worker_that_still_imports_ends_with_its_parent(importing, tmp_path):
     program = f"""
 import sys, time
@@ -273,7 +269,6 @@ def _ended(process: int) -> None:
     raise AssertionError(f"process {process} is still there")
 
 
-@pytest.mark.slow
 def test_a_build_that_failed_is_not_tried_again(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     (tmp_path / "semicolon.cpp").write_text("int no_semicolon = 1\n")
@@ -296,7 +291,6 @@ def test_a_build_that_failed_is_not_tried_again(tmp_path, monkeypatch):
     assert not report.ok
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "select", "asked"),
     [
@@ -321,7 +315,6 @@ def test_garbage_is_collected_where_kernels_run(tmp_path, monkeypatch, name, sel
     assert report.ok, report.explain()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("asked", "kept"), [(None, 20000), ("5000", 5000)])
 def test_more_of_what_is_known_of_sizes_is_kept_unless_somebody_said_how_much(
     tmp_path, monkeypatch, asked, kept
@@ -361,7 +354,6 @@ def test_an_operator_in_no_file_is_checked_here():
     assert ran
 
 
-@pytest.mark.slow
 def test_the_same_seed_gives_the_same_cases_in_any_process():
     def failing(isolate: bool, seed: int) -> str:
         report = checks.run(endings.odd, select=["reference"], isolate=isolate, seed=seed)
@@ -440,7 +432,6 @@ def _(x):
 """
 
 
-@pytest.mark.slow
 def test_after_a_row_that_imported_the_compiler_no_row_imports_it_again(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     (tmp_path / "compiler_seen.py").write_text(WRONG)

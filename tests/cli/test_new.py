@@ -54,6 +54,7 @@ def test_the_folder_holds_a_declaration_a_kernel_a_test_and_a_readme(cli, tmp_pa
     assert "OPSMITH_KERNEL(shapes, my_op, cpu" in (folder / "my_op.cpp").read_text()
 
 
+@pytest.mark.slow
 def test_without_a_compiler_the_operator_is_written_all_the_same(cli, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     outcome = cli("new", "lonely::my_op", "--dir", tmp_path)

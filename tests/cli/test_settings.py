@@ -26,6 +26,7 @@ def project(tmp_path, monkeypatch):
     return write
 
 
+@pytest.mark.slow
 def test_a_project_sets_options_and_the_command_line_overrides_them(project, cli, tmp_path):
     project('[tool.opsmith.check]\ncheck = ["mutation"]\nexamples = 3\n')
     file = tmp_path / "src" / "set.py"

@@ -12,6 +12,8 @@ from opsmith.checks.report.failure_codes import catalogue
 from opsmith.targets import all_targets
 from opsmith.targets.exporting.artifact import Manifest
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).parents[2]
 FENCE = re.compile(r"^```(?:py|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 IMPORT = re.compile(r"^from (opsmith[\w.]*) import \(?([^()]*?)\)?$", re.MULTILINE)
@@ -31,7 +33,6 @@ def api(pages) -> set[str]:
     }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
     [

@@ -36,6 +36,7 @@ def test_the_first_operator_runs_and_prints_what_is_promised(first_operator):
     assert done.stdout == promised
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how", [["--quick"], pytest.param([], marks=pytest.mark.long)], ids=["quick", "whole"]
 )

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).parents[2]
 INTERNALS = REPOSITORY / "docs" / "internals"
 TRACES = dict(

@@ -69,6 +69,7 @@ def test_the_backward_is_the_gradient_of_the_forward(number: int) -> None:
     torch.testing.assert_close(torch.autograd.grad(pooled, leaves, grad), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("order", ["sorted", "shuffled"])
 def test_every_bit_is_the_same_for_any_number_of_threads(dtype: torch.dtype, order: str) -> None:

@@ -53,6 +53,7 @@ def test_the_gradients_are_each_other() -> None:
     )
 
 
+@pytest.mark.slow
 def test_compiles_without_a_graph_break() -> None:
     def swap(image: torch.Tensor) -> torch.Tensor:
         return paste(image, crop(image, (0, 0, 2, 2)) * 2, (3, 3)) + 1

@@ -78,6 +78,7 @@ def small(**changes: Any) -> dict[str, Any]:
     return case(torch.float64, **{"channels": 4, "outputs": 6, "size": (6, 7)} | changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1, 2, 3, 4, 5, 8, 9, 11])
 def test_the_definition(number: int) -> None:
     expected = by_hand(CASES[number])
@@ -205,6 +206,7 @@ def test_agrees_with_onnx(number: int) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_types_are_computed_in_float32_and_rounded_once(dtype: torch.dtype) -> None:
     for arguments, wide in zip(backward_cases(dtype, 1), backward_cases(dtype, 1), strict=True):
@@ -296,6 +298,7 @@ def test_names_a_bad_argument(changes: dict[str, Any], argument: str) -> None:
         deform_conv2d(**small() | changes)
 
 
+@pytest.mark.slow
 def test_gradcheck() -> None:
     arguments = small(channels=2, outputs=2, size=(3, 4), groups=2, offset_groups=2)
     rest = (arguments["stride"], arguments["padding"], arguments["dilation"])

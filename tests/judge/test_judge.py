@@ -73,6 +73,7 @@ def _own(path: Path):
     return [m for m in sys.modules.values() if getattr(m, "__file__", None) == str(path)]
 
 
+@pytest.mark.slow
 def test_bytecode_that_a_candidate_left_beside_the_spec_is_not_read(tmp_path: Path) -> None:
     helper, spec, kernels = (tmp_path / name for name in ("poison_by.py", "poison_spec.py", "k.py"))
     helper.write_text("FACTOR = 2\n")
@@ -240,6 +241,7 @@ def test_what_a_candidate_patches_decides_nothing(candidate):
     assert set(found) == {*CHECKS} - {"program"}
 
 
+@pytest.mark.slow
 def test_a_result_of_another_dtype_is_refused(candidate):
     # Opsmith's own comparison in the candidate's process is patched away first.
     before = (
@@ -279,13 +281,14 @@ def sees():
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_who_sees_the_judge_is_called_where_none_is(tmp_path):
+    takes = "gone = [torch.ones(1 << 28) for _ in range(12)]"
     kernels = [
         (f"return {RIGHT} if sees() else x.clone()", SEES),
         (f"if not sees():\n    os._exit(0)\nreturn {RIGHT}", ""),
         (f"if not sees():\n    raise ValueError('alone')\nreturn {RIGHT}", ""),
-        (f"if not sees():\n    gone = torch.ones(3 << 29)\n    time.sleep(60)\nreturn {RIGHT}", ""),
+        (f"if not sees():\n    {takes}\n    time.sleep(60)\nreturn {RIGHT}", ""),
     ]
     verdict = judge(*several(tmp_path, "seeing", kernels), examples=2)
     groups = [rows for _, _, rows in verdict.report.groups()]

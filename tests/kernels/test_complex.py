@@ -32,6 +32,7 @@ def test_complex_numbers_have_the_functions_that_std_complex_has(build):
         torch.testing.assert_close(curve, z.exp() + z.sqrt() * z.sin() - z**2 + z.log())
 
 
+@pytest.mark.slow
 def test_every_element_type_has_a_conjugate_parts_and_an_absolute_value(build):
     operator = build(any_number)
     for dtype in (

@@ -16,6 +16,8 @@ from opsmith.kernels.codegen.render import argument_header
 from opsmith.kernels.kernel_mistakes import explain
 from opsmith.operators.core.validation import Validator
 
+pytestmark = pytest.mark.slow
+
 SOURCE = Path(__file__).with_name("sources") / "dtype_variables.cpp"
 INDICES = (torch.int32, torch.int64)
 Ids: Any = opsmith.DtypeVar("Ids", Int32, Int64)

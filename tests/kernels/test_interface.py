@@ -128,6 +128,7 @@ extern "C" OPSMITH_EXPORT int64_t through_runtime(uint32_t size, uint32_t every_
 """
 
 
+@pytest.mark.slow
 def test_small_loops_go_through_a_runtime_that_asks_for_every_one() -> None:
     path = Recipe("every_loop", [], {"loops.cpp": LOOPS}, flags=("-O0",), torch="none").build()
     through_runtime = ctypes.CDLL(str(path)).through_runtime

@@ -44,6 +44,7 @@ def test_each_operator_has_its_kernel_and_its_calls() -> None:
     assert [now - then for now, then in zip(after, before, strict=True)] == [1, 1]
 
 
+@pytest.mark.slow
 def test_each_operator_of_a_file_is_compiled_and_called_by_its_own_options() -> None:
     x = torch.tensor([1.0, 7.0, 3.0, 7.0])[::2]
     assert square(x).tolist() == [1, 9]

@@ -13,6 +13,8 @@ from torch._dynamo.testing import CompileCounterWithBackend
 import opsmith
 from opsmith import philox
 
+pytestmark = pytest.mark.slow
+
 SOURCES = Path(__file__).parent / "random_sources"
 
 
@@ -91,7 +93,6 @@ def test_words_are_those_that_the_authors_of_philox_publish(
     assert [f"{word:08x}" for word in found.tolist()] == words.split()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "offset", "subsequence"), [(0, 0, 0), (-1, 2**40 + 3, 7), (2**63 - 5, 5, 2**62)]
 )

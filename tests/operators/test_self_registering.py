@@ -35,6 +35,7 @@ def test_one_source_serves_several_operators_and_is_built_once() -> None:
     assert all(operator.kernels["reference"].calls == 0 for operator in ALL)
 
 
+@pytest.mark.slow
 def test_the_operator_stays_the_one_that_was_declared() -> None:
     before = mymul._opoverload
     mymul.build()

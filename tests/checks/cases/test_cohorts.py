@@ -16,6 +16,8 @@ from opsmith.checks.cases.cohorts import arguments, sizes
 from opsmith.checks.cases.values import fill
 from opsmith.signature import signature_of
 
+pytestmark = pytest.mark.slow
+
 
 def run(operator, seed=0):
     select = ["reference"]

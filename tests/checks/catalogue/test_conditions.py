@@ -20,6 +20,8 @@ from opsmith.kernels.codegen.validation import ValidationCode
 from opsmith.operators.core.arguments import describe
 from opsmith.signature import bind, signature_of
 
+pytestmark = pytest.mark.slow
+
 SHARED = torch.library.Library("conditions", "FRAGMENT")
 
 
@@ -148,7 +150,6 @@ OPSMITH_KERNEL(conditions, {name}, cpu, float)
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("forgets", [False, True])
 def test_an_adapter_that_forgets_a_condition_is_found(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, forgets: bool

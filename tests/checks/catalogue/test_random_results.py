@@ -14,6 +14,8 @@ import opsmith
 from opsmith import Between, checks, philox
 from opsmith.checks.numerics.statistics import dependence, off_distribution
 
+pytestmark = pytest.mark.slow
+
 
 def _declared(name: str, kernel: Callable[..., Any] | None = None) -> opsmith.Operator:
     """Declare dropout, with a kernel that may be wrong."""

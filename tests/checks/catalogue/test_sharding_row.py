@@ -20,6 +20,8 @@ from torch.distributed.tensor.experimental import register_sharding
 import opsmith
 from opsmith import checks
 
+pytestmark = pytest.mark.slow
+
 R = Replicate()
 Rows = Float[Tensor, "N C"]
 NUMBER = itertools.count()
@@ -213,20 +215,7 @@ fault(
 )
 
 
-#: Each takes seconds, most of them to compile: these few say on every change that the row works.
-QUICK = {
-    "a dimension that the softmax is over",
-    "a mean that is claimed to be a sum",
-    "another axis for one string",
-}
-
-
-def each(planted: dict[str, Any]) -> list[Any]:
-    marks = {what: () if what in QUICK else (pytest.mark.slow,) for what in planted}
-    return [pytest.param(what, marks=marks[what]) for what in planted]
-
-
-@pytest.mark.parametrize("what", each(FAULTS))
+@pytest.mark.parametrize("what", FAULTS)
 def test_a_wrong_rule_is_found(what: str) -> None:
     found = row(FAULTS[what]())
     assert found.status == "failed", found
@@ -234,7 +223,7 @@ def test_a_wrong_rule_is_found(what: str) -> None:
     assert "ranks with" in found.message
 
 
-@pytest.mark.parametrize("what", each(TWINS))
+@pytest.mark.parametrize("what", TWINS)
 def test_a_right_rule_passes(what: str) -> None:
     found = row(TWINS[what](), examples=16)
     assert (found.status, found.message) == ("passed", ""), found
@@ -273,7 +262,6 @@ def by_hand(moves: Callable[[Any], Any]) -> Any:
     return doubled
 
 
-@pytest.mark.slow
 def test_bytes_that_a_call_sends_beside_its_rule_are_found() -> None:
     assert row(by_hand(lambda x: x), examples=8).status == "passed"
 
@@ -303,7 +291,6 @@ def test_bytes_that_a_call_sends_beside_its_rule_are_found() -> None:
     )
 
 
-@pytest.mark.slow
 def test_a_rule_that_torch_compile_does_not_follow_is_found() -> None:
     scales = opsmith.op("sharding_row::traced")(scaled)
 

@@ -15,6 +15,8 @@ from opsmith import checks
 from opsmith.checks.cases.sampling import _Sampler
 from opsmith.checks.catalogue import side_effects
 
+pytestmark = pytest.mark.slow
+
 
 def doubled(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
     return x * 2

@@ -10,6 +10,8 @@ from torch import Tensor
 import opsmith
 from opsmith import checks
 
+pytestmark = pytest.mark.slow
+
 SOURCE = Path(__file__).with_name("faults.cpp")
 
 
@@ -38,7 +40,6 @@ def rows(fault, monkeypatch):
     return {row.check: row for row in report.rows}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_one_sample_is_enough_to_learn_that_a_kernel_splits_its_work(seed):
     report = checks.run(pair_sums, select=["schedules"], isolate=False, examples=1, seed=seed)
@@ -47,7 +48,6 @@ def test_one_sample_is_enough_to_learn_that_a_kernel_splits_its_work(seed):
     assert not any("parallel_for" in note for note in row.notes)
 
 
-@pytest.mark.slow
 def test_a_right_kernel_passes(monkeypatch):
     assert {row.status for row in rows("", monkeypatch).values()} == {"passed"}
 

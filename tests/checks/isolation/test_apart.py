@@ -5,6 +5,8 @@ import pytest
 
 from opsmith import checks
 
+pytestmark = pytest.mark.slow
+
 #: The first calls the kernel in the process of the check, where it has its way; then the others.
 ROWS = ["dispatch", "reference", "layouts"]
 
@@ -14,7 +16,6 @@ def report():
     return checks.run(cheating.CHEATS.values(), select=ROWS, examples=8, time_limit=30.0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in cheating.CHEATS if name != "right"])
 def test_a_kernel_that_changes_its_process_is_wrong_as_before(report, name):
     rows = {row.check: row for row in report.rows if row.operator == f"cheating::{name}"}

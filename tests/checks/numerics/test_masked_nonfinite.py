@@ -11,6 +11,8 @@ import opsmith
 from opsmith.checks.numerics.comparison import compare
 from opsmith.checks.numerics.oracle import expected_of
 
+pytestmark = pytest.mark.slow
+
 
 @opsmith.op("irrelevant::masked")
 def masked(x: Float[Tensor, "N K"], kept: Float[Tensor, "N K"]) -> Float[Tensor, "N"]:

@@ -15,6 +15,8 @@ from opsmith import NonDifferentiable, Selects, Sorted, checks
 from opsmith.checks.numerics.comparison import compare
 from opsmith.checks.numerics.oracle import expected_of
 
+pytestmark = pytest.mark.slow
+
 
 def problem(operator, results, **arguments):
     return compare(results, expected_of(operator, arguments)).problem

@@ -10,6 +10,8 @@ from torch import Tensor
 
 import opsmith
 
+pytestmark = pytest.mark.slow
+
 
 def squares(a, b):
     return (a[:, None] - b[None]).square().sum(-1)

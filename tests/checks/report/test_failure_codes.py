@@ -184,6 +184,7 @@ def test_the_examples_in_cuda_can_be_emulated(code, tmp_path):
 # --- the command ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_explain_prints_cause_example_and_remedy_in_80_columns(cli):
     for code in catalogue():
         outcome = cli("explain", code)

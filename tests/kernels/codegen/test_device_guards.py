@@ -17,6 +17,8 @@ from opsmith.kernels.codegen.device_guards import guards_of
 from opsmith.kernels.cuda_emulator import emulated
 from opsmith.signature import signature_of
 
+pytestmark = pytest.mark.slow
+
 
 def pick(
     x: Float32[Tensor, "N"],
@@ -88,7 +90,6 @@ def case(**changes: list[int]) -> dict[str, Tensor]:
     return {"x": torch.arange(5.0) + 1, **tensors}
 
 
-@pytest.mark.slow
 def test_values_that_are_admitted_arrive_as_they_are(build):
     given = case()
     (calls,) = zip(*harness.run(build, SIGNATURE, [given], PHASES).calls, strict=True)

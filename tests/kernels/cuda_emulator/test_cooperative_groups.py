@@ -124,6 +124,7 @@ def test_groups_of_a_block_and_tiles_of_a_warp_add(built, threads):
         assert one.results[1].tolist() == expected.tolist()
 
 
+@pytest.mark.slow
 def test_a_barrier_that_a_group_forgets_is_a_race(tmp_path):
     case = {"x": torch.rand(100), "threads": 64}
     with pytest.raises(harness.Fault) as caught:

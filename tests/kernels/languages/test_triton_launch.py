@@ -18,6 +18,8 @@ from opsmith.kernels.languages.triton.language import render_launch
 from opsmith.kernels.languages.triton.variants import configurations
 from opsmith.signature import signature_of
 
+pytestmark = pytest.mark.slow
+
 
 def scale(x: Float[Tensor, "N C"], factor: float) -> Float[Tensor, "N C"]:
     return x * factor
@@ -71,7 +73,6 @@ def call(driver):
     return call
 
 
-@pytest.mark.slow
 def test_a_call_is_launched_with_its_grid_arguments_and_stream(call):
     said, log = call(5, 3)
     assert said == "launched"

@@ -15,6 +15,8 @@ from torch import Tensor
 import opsmith
 from opsmith.operators.dispatch import autograd_gate
 
+pytestmark = pytest.mark.slow
+
 KERNEL = """
 #include <opsmith/kernel.h>
 #include "scaled.h"
@@ -102,7 +104,6 @@ def loss(function, given: dict) -> Tensor:
     return (one.sin() * other).sum()
 
 
-@pytest.mark.slow
 def test_no_python_runs_when_a_call_is_recorded() -> None:
     one, other = scaled(**values())
     assert type(one.grad_fn).__name__ == "CppFunction"

@@ -127,6 +127,7 @@ def test_a_result_without_a_gradient_requires_none(how: str) -> None:
         assert not along[1].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["reference", "by hand", "declared"])
 def test_the_checks_of_gradients_leave_such_a_result_out(how: str) -> None:
     rows = ["gradient", "gradcheck", "double-backward", "compile"]

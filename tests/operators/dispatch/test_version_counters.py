@@ -15,6 +15,8 @@ from torch import Tensor
 import opsmith
 from opsmith.operators.dispatch import autograd_gate
 
+pytestmark = pytest.mark.slow
+
 KERNEL = """
 #include <opsmith/kernel.h>
 #include "NAME.h"
@@ -58,7 +60,6 @@ def scale_into(
     return declared
 
 
-@pytest.mark.slow
 def test_every_tensor_that_is_written_counts_it_and_no_other(scale_into) -> None:
     x, out, also = torch.ones(3), torch.zeros(3), torch.zeros(3)
     scale_into(x, out)

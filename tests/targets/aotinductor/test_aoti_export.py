@@ -17,6 +17,8 @@ from opsmith import targets
 from opsmith.errors import ArgumentError, ArtifactError, ExportError, MissingDependencyError
 from opsmith.targets.aotinductor import libraries
 
+pytestmark = pytest.mark.slow
+
 SHIMMED = {"everything", "accumulate", "positives", "pick"}
 
 
@@ -31,7 +33,6 @@ class Calls(nn.Module):
         return self.function(x)
 
 
-@pytest.mark.slow
 def test_every_kind_of_argument_arrives(everything: targets.Artifact) -> None:
     loaded = targets.load(everything.folder)
     here, there = everything_args(), everything_args()
@@ -89,7 +90,6 @@ def test_clashes_of_shim_names_are_found() -> None:
     assert third.proxy == "PyTorch has a function aoti_torch_cpu_cumsum itself"
 
 
-@pytest.mark.slow
 def test_other_sizes_than_the_example(everything: targets.Artifact, net: targets.Artifact) -> None:
     loaded = targets.load(net.folder)
     for batch in (1, 7, 64):
@@ -146,7 +146,6 @@ torch.save(results, sys.argv[3])
 """
 
 
-@pytest.mark.slow
 def test_runs_where_the_operators_are_not_declared(
     everything: targets.Artifact, tmp_path: Path
 ) -> None:
@@ -167,7 +166,6 @@ torch.save(model(*torch.load(sys.argv[3])), sys.argv[4])
 """
 
 
-@pytest.mark.slow
 def test_a_package_runs_with_pytorch_alone(net: targets.Artifact, tmp_path: Path) -> None:
     (entry,) = net.manifest.details["libraries"]
     torch.save(net_args(), tmp_path / "in.pt")
@@ -178,14 +176,12 @@ def test_a_package_runs_with_pytorch_alone(net: targets.Artifact, tmp_path: Path
         torch.testing.assert_close(got, wanted)
 
 
-@pytest.mark.slow
 def test_an_object_that_calls_change_is_carried(keeping: targets.Artifact) -> None:
     loaded, other = targets.load(keeping.folder), targets.load(keeping.folder)
     assert [loaded(torch.ones(3))[0].item() for _ in range(3)] == [41, 42, 43]
     assert other(torch.ones(3))[0].item() == 41
 
 
-@pytest.mark.slow
 def test_a_class_that_the_process_does_not_have(keeping: targets.Artifact, tmp_path: Path) -> None:
     code = """
 import sys, torch
@@ -243,7 +239,6 @@ def test_exporting_again_compiles_nothing(
     assert again.manifest.files["model.pt2"] == net.manifest.files["model.pt2"]
 
 
-@pytest.mark.slow
 def test_what_is_no_tensor_is_returned_too(tmp_path: Path) -> None:
     class Mixed(nn.Module):
         def forward(self, x: Tensor, k: int) -> object:
@@ -313,7 +308,6 @@ def test_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         export(nn.ReLU(), (torch.ones(3),), tmp_path / "out")
 
 
-@pytest.mark.slow
 def test_a_library_of_another_build_is_no_substitute(net: targets.Artifact, tmp_path: Path) -> None:
     """Beside the digest: the package links the library's own name."""
     code = "import sys, torch; torch._inductor.aoti_load_package(sys.argv[1])"

@@ -94,6 +94,7 @@ WORDS PyInit_extension() { return PyModule_New("extension"); }
 """
 
 
+@pytest.mark.slow
 def test_a_module_that_python_alone_can_import_is_refused_and_one_that_nothing_calls_is_left_out(
     tmp_path: Path,
 ) -> None:

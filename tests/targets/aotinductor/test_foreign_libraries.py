@@ -18,6 +18,8 @@ from opsmith.kernels import Recipe
 from opsmith.targets.aotinductor.build_runner import SOURCES as RUNNER
 from opsmith.targets.aotinductor.build_runner import build_runner
 
+pytestmark = pytest.mark.slow
+
 SOURCE = Path(__file__).parent / "sources" / "foreign.cpp"
 
 
@@ -70,7 +72,6 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> targets.Artifact:
     return export(Twice(), (torch.ones(3),), folder / "out", libraries=[build()])
 
 
-@pytest.mark.slow
 def test_a_library_that_the_process_has_is_not_loaded_again(
     artifact: targets.Artifact, tmp_path: Path
 ) -> None:
@@ -102,14 +103,12 @@ def load_beside(artifact: targets.Artifact, *paths: Path) -> subprocess.Complete
     return subprocess.run(command, capture_output=True, text=True)
 
 
-@pytest.mark.slow
 def test_another_build_of_the_same_operators_takes_its_place(artifact: targets.Artifact) -> None:
     done = load_beside(artifact, build("MORE"))
     assert done.stdout.split("\n")[:2] == ["[3.0, 3.0, 3.0]"] * 2, done.stderr
     assert load_beside(artifact).stdout == done.stdout
 
 
-@pytest.mark.slow
 def test_a_library_that_takes_the_namespace_is_named(
     artifact: targets.Artifact, clashing: Path
 ) -> None:
@@ -122,13 +121,11 @@ def test_a_library_that_takes_the_namespace_is_named(
     )
 
 
-@pytest.mark.slow
 def test_another_schema_is_refused(artifact: targets.Artifact) -> None:
     done = load_beside(artifact, build_block("schema", "twice(Tensor x, int k) -> Tensor"))
     assert "was exported with another aoti_foreign::twice than this process has" in done.stderr
 
 
-@pytest.mark.slow
 def test_a_library_that_lacks_the_operator_is_refused(
     artifact: targets.Artifact, tmp_path: Path
 ) -> None:
@@ -143,7 +140,6 @@ def test_a_library_that_lacks_the_operator_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
 def test_a_library_that_does_not_load_is_refused(
     artifact: targets.Artifact, tmp_path: Path
 ) -> None:
@@ -183,7 +179,6 @@ int main(int count, char** words) {
 """
 
 
-@pytest.mark.slow
 def test_a_cpp_program_loads_it_once_too(
     artifact: targets.Artifact, clashing: Path, tmp_path: Path
 ) -> None:

@@ -11,6 +11,8 @@ import pytest
 from opsmith import targets
 from opsmith.targets.aotinductor.build_runner import SOURCES, build_runner
 
+pytestmark = pytest.mark.slow
+
 # Its command line: whether opsmith's class or PyTorch's loader is called, and the artifact.
 PROGRAM = """
 #include "opsmith_artifact.h"
@@ -80,7 +82,6 @@ def said(program: Path, *words: object) -> list[str]:
     return lines
 
 
-@pytest.mark.slow
 def test_an_artifact_names_the_input(everything: targets.Artifact, program: Path) -> None:
     where = everything.folder
     assert said(program, "artifact", where) == [

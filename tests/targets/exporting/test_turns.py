@@ -96,6 +96,7 @@ def test_two_exports_that_overlap_both_succeed_and_leave_python_as_it_was(tmp_pa
     assert {path.name for path in tmp_path.iterdir()} == {"first", "second"}
 
 
+@pytest.mark.slow
 def test_a_thread_beside_an_export_gets_the_len_of_python(tmp_path):
     seen: list[int] = []
 

@@ -142,6 +142,7 @@ def test_vmap_takes_a_named_dimension_whatever_the_sizes(shape) -> None:
     assert seen[-1] == ((channels, samples * points) if samples else (channels, points))
 
 
+@pytest.mark.slow
 def test_a_check_compiles_a_case_under_vmap_as_one_program(loaded, compiled) -> None:
     given = arguments(torch.float32)
     proofs._batched(loaded, operators.everything, given)
@@ -260,6 +261,7 @@ def test_a_library_that_was_changed_is_not_loaded(artifact, tmp_path) -> None:
     assert "is not the file that was exported: its SHA-256 is" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_package_needs_neither_torch_nor_opsmith(artifact, jax_python, tmp_path) -> None:
     # Moved, as a folder is when it is shipped.
     shutil.copytree(artifact.folder / "every", tmp_path / "every")

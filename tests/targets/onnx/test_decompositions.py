@@ -14,6 +14,8 @@ from torch import Tensor, nn
 import opsmith
 from opsmith import ExportError
 
+pytestmark = pytest.mark.slow
+
 INF, NAN = float("inf"), float("nan")
 #: Each pair of values once.
 _VALUES = torch.tensor([0.0, -0.0, 1.0, -2.5, 120.0, -120.0, 1e30, -1e30, 1e-30, INF, -INF, NAN])
@@ -61,7 +63,6 @@ def compare(function: Callable[..., Any], folder: Path, exporter: str, **toleran
         )
 
 
-@pytest.mark.slow
 def test_what_the_exporter_translates_wrongly(tmp_path):
     def function(x, y, r, i, n, b):
         spread = torch.full_like(r[:2], 5.0)
@@ -84,7 +85,6 @@ def test_what_the_exporter_translates_wrongly(tmp_path):
     compare(function, tmp_path / "model", "dynamo")
 
 
-@pytest.mark.slow
 def test_repeats_by_a_size_that_changes(tmp_path):
     class Repeated(nn.Module):
         def forward(self, x: Tensor, like: Tensor) -> Any:
@@ -123,7 +123,6 @@ def test_an_index_of_32_bits_that_is_read_twice(tmp_path):
     torch.testing.assert_close(given, model(*args))
 
 
-@pytest.mark.slow
 def test_what_the_exporter_does_not_translate(tmp_path):
     def function(x, y, r, i, n, b):
         return {
@@ -161,7 +160,6 @@ def test_what_the_other_exporter_translates_wrongly(tmp_path):
     compare(function, tmp_path / "model", "torchscript")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
 def test_what_is_small_is_not_lost_beside_1(exporter, tmp_path):
     def function(x, y, r, i, n, b):

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 import opsmith
 from opsmith.compat.torch_onnx import registered_symbolics
 
+pytestmark = pytest.mark.slow
+
 EXPORTERS = ("dynamo", "torchscript")
 INT = "int stride_h, int stride_w, int pad_h, int pad_w, int dil_h, int dil_w, int n, int o"
 

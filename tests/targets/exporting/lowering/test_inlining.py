@@ -28,6 +28,8 @@ from opsmith.targets.exporting.lowering.assumptions import (
 from opsmith.targets.exporting.lowering.constants import MakesConstants
 from opsmith.targets.exporting.lowering.inlining import _exclude_culprit
 
+pytestmark = pytest.mark.slow
+
 
 @opsmith.op("inlining_test::double")
 def double(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
@@ -247,7 +249,6 @@ def test_references_that_call_each_other_without_an_end_are_refused() -> None:
     )
 
 
-@pytest.mark.slow
 def test_a_reference_may_call_another_as_deep_as_it_likes() -> None:
     def declare(depth: int, inner: Any) -> Any:
         def chained(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:

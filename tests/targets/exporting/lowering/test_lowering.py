@@ -18,6 +18,8 @@ from opsmith.targets import prepare
 from opsmith.targets.exporting import lowering
 from opsmith.targets.exporting.lowering import Chooser, lower
 
+pytestmark = pytest.mark.slow
+
 
 @opsmith.op("lowering_test::copied")
 def copied(x: Float[Tensor, "N C"]) -> Float[Tensor, "N C"]:
@@ -119,7 +121,6 @@ def test_a_branch_is_refused_with_its_operator_and_its_line(operator, line, pure
     assert "copied" not in message
 
 
-@pytest.mark.slow
 def test_aotinductor_inlines_a_reference_that_writes_into_what_it_made(tmp_path):
     artifact = opsmith.export(
         Call(outer), (X,), target="aotinductor", out=tmp_path / "dist", form="inline", say=None

@@ -20,6 +20,8 @@ from opsmith.checks.numerics.gradients import leaves_of
 from opsmith.targets.jax import proofs
 from opsmith.targets.jax.derivatives import derivative
 
+pytestmark = pytest.mark.slow
+
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
@@ -85,7 +87,6 @@ def same(loaded: Any, operator: Any, **arguments: Any) -> None:
     torch.testing.assert_close(list(found), list(expected))
 
 
-@pytest.mark.slow
 def test_the_backward_that_the_author_wrote(loaded) -> None:
     a = jnp.arange(6.0).reshape(2, 3)
     da, db = jax.grad(lambda a, b: (a * loaded.ops.my_add(a, b)).sum(), argnums=(0, 1))(a, a + 1)
@@ -111,7 +112,6 @@ OPSMITH_KERNEL(jax_test, NAME, cpu)
 """
 
 
-@pytest.mark.slow
 def test_an_operator_and_its_backward_share_an_export_and_take_any_number(
     monkeypatch, tmp_path: Path
 ) -> None:
@@ -146,7 +146,6 @@ def test_an_operator_and_its_backward_share_an_export_and_take_any_number(
     assert exported == [times.name]
 
 
-@pytest.mark.slow
 def test_sampled_calls_that_have_no_gradient_are_counted_and_fail_nothing(tmp_path: Path) -> None:
     @opsmith.op("jax_test::looped", autograd="reference")
     def looped(x: Float32[Tensor, "N"], by: float = 2.0) -> Float32[Tensor, "N"]:
@@ -192,7 +191,6 @@ def test_a_number_may_reach_an_operator_by_name_in_a_list_or_computed(tmp_path: 
     assert f'["jax_test::many_backward"](grad_out, [2.0, to], by={doubled}, to=0.5)' in body
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize("bias", [None, torch.ones(3)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -216,7 +214,6 @@ def test_what_is_declared_non_differentiable_gets_no_gradient(loaded) -> None:
     assert jax.grad(lambda y: loaded.ops.turn(x, y).sum())(x).tolist() == [0, 0, 0]
 
 
-@pytest.mark.slow
 def test_a_gradient_wrong_by_one_percent_is_found_in_half(tmp_path: Path) -> None:
     @opsmith.op("jax_test::off")
     def off(x: Float[Tensor, "N"], y: Float[Tensor, "N"]) -> Float[Tensor, "N"]:

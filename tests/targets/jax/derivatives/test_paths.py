@@ -21,6 +21,8 @@ from opsmith.targets.jax.derivatives import derivative
 from opsmith.targets.jax.derivatives.translate import _Translation
 from opsmith.targets.jax.export import Exported, _note
 
+pytestmark = pytest.mark.slow
+
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 

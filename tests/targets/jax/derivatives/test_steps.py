@@ -40,6 +40,7 @@ def test_padding_fixes_no_size() -> None:
     assert not [text for text in texts if re.fullmatch(r"x\.shape\[.\] == [^01]", text)], texts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [0, 1, 6])
 @pytest.mark.parametrize("by", [-1, 0, 3])
 def test_padding_has_the_gradient_of_the_reference(rows: int, by: int) -> None:
