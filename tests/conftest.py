@@ -52,13 +52,17 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave a few cases of each slow test in its tier, evenly spread; the others are long."""
+    """Leave a few cases of each slow test in its tier, evenly spread; the others are long.
+
+    A test says `slow(cases=16)` where a few do not state its promise.
+    """
     cases = defaultdict(list)
     for item in items:
         if item.get_closest_marker("slow"):
             cases[item.nodeid.partition("[")[0]].append(item)
     for several in cases.values():
-        kept = {number * len(several) // _SLOW_CASES for number in range(_SLOW_CASES)}
+        count = several[0].get_closest_marker("slow").kwargs.get("cases", _SLOW_CASES)
+        kept = {number * len(several) // count for number in range(count)}
         for number, item in enumerate(several):
             if number not in kept:
                 item.add_marker("long")

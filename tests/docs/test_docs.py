@@ -29,7 +29,7 @@ FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 QUOTATION = re.compile(r"[Ff]rom `([^`]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=12)
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path):
     text = page.read_text()
