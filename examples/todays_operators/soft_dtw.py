@@ -48,7 +48,7 @@ def _antidiagonals(cost: Tensor) -> list[tuple[Tensor, Tensor]]:
     return found
 
 
-@opsmith.op("today::soft_dtw_backward", parallel_dims=("B",))
+@opsmith.op("today::soft_dtw_backward", parallel_dims=("B",), where=("N >= 1", "M >= 1"))
 def soft_dtw_backward(
     grad_out0: Float[Tensor, "B"],
     cost: _Cost,
@@ -56,18 +56,18 @@ def soft_dtw_backward(
     gamma: Annotated[float, Between(0.1, 10)],
 ) -> Float[Tensor, "B N M"]:
     """Give the gradient: how much each pair takes part in the alignment (algorithm 2)."""
-    wide = (0, 1, 0, 1)
-    share = torch.nn.functional.pad(torch.zeros_like(cost), wide)
-    # Pairs outside the table have no share, whatever they would cost.
-    costs, table = (torch.nn.functional.pad(one, wide) for one in (cost, result_out1))
-    for i, j in reversed(_antidiagonals(cost)):
-        total = torch.zeros_like(share[:, i, j])
-        for a, b in ((i + 1, j + 1), (i + 1, j), (i, j + 1)):
-            inside = (a < cost.shape[1]) & (b < cost.shape[2])
-            slack = table[:, a, b] - table[:, i, j] - costs[:, a, b]
-            total += torch.where(inside, share[:, a, b] * (slack / gamma).exp(), 0)
-        last = (i == cost.shape[1] - 1) & (j == cost.shape[2] - 1)
-        share[:, i, j] = torch.where(last, grad_out0[:, None], total)
+    rows, columns = cost.shape[1:]
+    pad, wide = torch.nn.functional.pad, (0, 1, 0, 1)
+    # Pairs outside the table have no share: the exponential of minus infinity is zero.
+    table, costs = pad(result_out1, wide, value=-torch.inf), pad(cost, wide)
+    moves = ((1, 1), (1, 0), (0, 1))
+    places = [(..., slice(a, a + rows), slice(b, b + columns)) for a, b in moves]
+    shares = [((table[to] - result_out1 - costs[to]) / gamma).exp() for to in places]
+    share = pad(torch.zeros_like(cost), wide)
+    share[:, -2, -2] = grad_out0
+    for i, j in _antidiagonals(cost)[-2::-1]:
+        ways = zip(moves, shares, strict=True)
+        share[:, i, j] = sum(share[:, i + a, j + b] * part[:, i, j] for (a, b), part in ways)
     return share[:, :-1, :-1].clone()
 
 

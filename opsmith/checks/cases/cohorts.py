@@ -121,9 +121,19 @@ def served(every: Sequence[Mapping[str, int]]) -> Iterator[Cohort]:
         yield Cohort("served sizes", wanted, 2, code="OPS-SIZE-BOUNDARY")
 
 
-def sizes(signature: Signature, seed: int) -> Iterator[Cohort]:
-    """Yield cases with sizes at tile boundaries, odd sizes, many dimensions, and long lists."""
+def sizes(
+    signature: Signature, seed: int, most: Mapping[str, int] | None = None
+) -> Iterator[Cohort]:
+    """Yield cases with sizes at tile boundaries, odd sizes, many dimensions, and long lists.
+
+    Args:
+        signature: the declaration.
+        seed: chooses dimensions and sizes.
+        most: the largest sizes of some dimensions. Sizes at boundaries beyond them are left out,
+            and these sizes stand in for longer rows and sums.
+    """
     rng = random.Random(seed)
+    largest = most or {}
     # Overlapping runs may add up one value again and again. The roundings then do not cancel, and
     # the tolerance counts the values, not the additions.
     runs = {
@@ -136,10 +146,14 @@ def sizes(signature: Signature, seed: int) -> Iterator[Cohort]:
     names = [name for name in signature.dims if name not in runs]
     some = rng.sample(names, min(len(names), _DIMENSIONS))
     fitting = Fitting(signature)
+
+    def long(name: str, length: int) -> int | None:
+        return fitting.near(name, min(length, largest.get(name, length)))
+
     for name in some:
         for group in _BOUNDARIES:
             size = fitting.near(name, rng.choice(group))
-            if size is None:
+            if size is None or size > largest.get(name, size):
                 continue
             wanted = Wanted(sizes=_FEW, forced={name: size})
             yield Cohort("boundary sizes", wanted, code="OPS-SIZE-BOUNDARY")
@@ -151,22 +165,22 @@ def sizes(signature: Signature, seed: int) -> Iterator[Cohort]:
     # precision in half precision.
     for name in names:
         for half, least in _LONG.items():
-            if length := fitting.near(name, least):
+            if length := long(name, least):
                 yield _long_sums(name, length, RUNS, (half,))
-        if length := fitting.near(name, _PARTIAL):
+        if length := long(name, _PARTIAL):
             for kind, halves in zip(SMALL_BESIDE_LARGE, itertools.permutations(_LONG), strict=True):
                 yield _long_sums(name, length, kind, halves, 1)
         for half in _LONG:
             # A sum of few terms has a small tolerance, so it shows which parts are left out.
-            if length := fitting.near(name, 1025):
+            if length := long(name, 1025):
                 yield _long_sums(name, length, NEEDLES, (half,))
     for name in some:
-        if length := fitting.near(name, rng.choice(_LONG_ROWS)):
+        if length := long(name, rng.choice(_LONG_ROWS)):
             wanted = Wanted(sizes=_FEW, forced={name: length})
             yield Cohort("long rows", wanted, 0, 1, every_dtype=True, code="OPS-SIZE-BOUNDARY")
     for name in some:
         # The sum of many large numbers exceeds the range of half precision.
-        if length := fitting.near(name, _LONG["float16"]):
+        if length := long(name, _LONG["float16"]):
             yield _long_sums(name, length, LARGE_EQUAL, tuple(_LONG))
     if signature.variadic_dims or any(_any_rank(p) for p in signature.tensors):
         wanted = Wanted(sizes=(2, 1, 3), ranks=(4, 6, 5, 7))
@@ -176,14 +190,19 @@ def sizes(signature: Signature, seed: int) -> Iterator[Cohort]:
         yield Cohort("long lists", wanted, 3, code="OPS-SIZE-LIST")
 
 
-def large(signature: Signature) -> Iterator[Cohort]:
-    """Yield one case for each dtype with a tensor of more than 65536 elements."""
-    for forced in _large_sizes(signature):
+def large(signature: Signature, most: Mapping[str, int] | None = None) -> Iterator[Cohort]:
+    """Yield one case for each dtype with a tensor of more than 65536 elements.
+
+    Args:
+        signature: the declaration.
+        most: the largest sizes of some dimensions, which are small if others can be large.
+    """
+    for forced in _large_sizes(signature, most or {}):
         wanted = Wanted(sizes=(1, 2, 3), forced=forced, max_elements=1 << 18, ranks=(1, 2))
         yield Cohort("many elements", wanted, 1, 1, every_dtype=True, code="OPS-SIZE-BOUNDARY")
 
 
-def _large_sizes(signature: Signature) -> Iterator[dict[str, int]]:
+def _large_sizes(signature: Signature, most: Mapping[str, int]) -> Iterator[dict[str, int]]:
     """Yield the sizes that make the tensor with the most dimensions large: all of them alike."""
     named = [
         list(dict.fromkeys(name for dim in type_.shape.dims if (name := str(dim).lstrip("*"))))
@@ -193,6 +212,7 @@ def _large_sizes(signature: Signature) -> Iterator[dict[str, int]]:
     fitting = Fitting(signature)
     for names in sorted(named, key=len, reverse=True):
         names = [name for name in names if name in signature.dims]
+        names = [name for name in names if name not in most] or names
         if not names:
             continue
         side = math.ceil(_MANY ** (1 / len(names)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from opsmith.checks.cases import cohorts, layouts
@@ -15,6 +15,7 @@ from opsmith.checks.cases.sampling import SIZES, Wanted
 from opsmith.checks.cases.views import CHANNELS_LAST, LONE, PADDED, PERMUTED
 from opsmith.checks.isolation.call_ways import PLAIN, WAYS, described
 from opsmith.checks.numerics.comparison import compare
+from opsmith.checks.numerics.loop_sizes import largest_sizes
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.signature import Parameter
@@ -68,7 +69,8 @@ def reference(trial: Trial) -> None:
     trial.each(lambda case: _agrees(trial, case), wanted=Wanted(inexact=True))
     counts = {"normal": trial.counts.ran}
     if not trial.only_registered:
-        for cohort, dtype, examples in _cohorts(trial):
+        most = largest_sizes(trial.operator, trial.subject.favourite)
+        for cohort, dtype, examples in _cohorts(trial, most):
             if not examples:
                 continue
             before = trial.counts.ran
@@ -81,6 +83,12 @@ def reference(trial: Trial) -> None:
                 registered_cases=False,
             )
             counts[cohort.name] = counts.get(cohort.name, 0) + trial.counts.ran - before
+        if most:
+            looped = ", ".join(f"{name} <= {size}" for name, size in most.items())
+            trial.notes.append(
+                f"the reference loops in Python, so cohorts keep to {looped}; to try more, "
+                "vectorise the reference or register larger sizes"
+            )
     for way in () if trial.settings.given else WAYS:
         before = trial.counts.ran
         with _called(trial, way):
@@ -99,7 +107,7 @@ def reference(trial: Trial) -> None:
         trial.notes.append(f"unspecified, so never sampled: {unspecified}")
 
 
-def _cohorts(trial: Trial) -> Iterator[tuple[Cohort, str | None, int]]:
+def _cohorts(trial: Trial, most: Mapping[str, int]) -> Iterator[tuple[Cohort, str | None, int]]:
     """Yield every cohort with a dtype to try it in, and the number of examples."""
     signature, favourite = trial.signature, trial.subject.favourite
     others = [dtype for dtype in trial.subject.dtypes if dtype != favourite]
@@ -109,8 +117,8 @@ def _cohorts(trial: Trial) -> Iterator[tuple[Cohort, str | None, int]]:
         *cohorts.arguments(signature, trial.settings.seed),
         # An adopted operator is defined elsewhere, so its author does not decide about overlaps.
         *(() if trial.subject.adopted else cohorts.overlaps(signature)),
-        *cohorts.sizes(signature, trial.settings.seed),
-        *cohorts.large(signature),
+        *cohorts.sizes(signature, trial.settings.seed, most),
+        *cohorts.large(signature, most),
     ]
     for position, cohort in enumerate(found):
         yield cohort, favourite, _share_of(trial, cohort.examples)

@@ -1,0 +1,91 @@
+"""Find the dimensions that a reference loops over in Python, and the sizes that there is time for.
+
+A loop calls PyTorch's operators again for every place of a dimension. The right results of a single
+case take many runs of the reference, so a long loop would use up the time of a whole row. Calls are
+counted, not timed: the same sizes are chosen on a slow machine as on a fast one, and nothing that a
+kernel does changes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.reference_call import run_reference
+from opsmith.checks.cases.sampling import Wanted, cases
+from opsmith.checks.cases.search import search
+from opsmith.compat.torch_tracing import TorchDispatchMode
+from opsmith.operators import Operator
+from opsmith.signature.fitting import Fitting
+
+#: Largest number of calls in one run of the reference: a case then takes a second or two.
+_CALLS = 6000
+#: A size that no loop is too long for.
+_LEAST = 65
+#: Two sizes, to measure how the number of calls grows. A few more calls, as for a size of 1 that is
+#: treated apart, are no loop.
+_SIZES = (8, 24)
+_LOOP = 0.5
+#: Other sizes are as small as where one dimension is long.
+_FEW = (2, 3, 1)
+_SECONDS = 5.0
+
+
+class _Calls(TorchDispatchMode):
+    """Counts the calls of PyTorch's operators in the block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Count a call, and let it happen."""
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+def largest_sizes(operator: Operator, dtype: str | None) -> dict[str, int]:
+    """Return the largest size that there is time for, of each dimension that is looped over.
+
+    Args:
+        operator: the operator; its reference is run twice for each dimension.
+        dtype: the generic dtype of the runs.
+
+    Returns:
+        Sizes by dimension, none for a dimension without a loop, or for which no call was found.
+    """
+    signature = operator.signature
+    fitting = Fitting(signature)
+    found = {}
+    for name in signature.dims:
+        if name in signature.variadic_dims:
+            continue
+        short, long = (fitting.near(name, size) for size in _SIZES)
+        if short is None or long is None or short == long:
+            continue
+        few, many = (_calls(operator, dtype, name, size) for size in (short, long))
+        if few is None or many is None:
+            continue
+        each = (many - few) / (long - short)
+        most = int(_CALLS / each) if each >= _LOOP else 0
+        if most:
+            found[name] = max(_LEAST, most)
+    return found
+
+
+def _calls(operator: Operator, dtype: str | None, name: str, size: int) -> int | None:
+    """Count the calls of one run with a size; `None` if no run succeeds."""
+    counts = []
+
+    def count(case: Case) -> None:
+        with _Calls() as calls:
+            run_reference(operator, case.values)
+        counts.append(calls.count)
+
+    wanted = Wanted(dtype=dtype, sizes=_FEW, forced={name: size})
+    strategy = cases(operator.signature, wanted)
+    search(strategy, count, examples=1, seed=0, seconds=_SECONDS, size=lambda case: case.numel)
+    return counts[0] if counts else None

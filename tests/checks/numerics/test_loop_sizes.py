@@ -1,0 +1,81 @@
+"""A reference that loops in Python is tried with sizes that it has time for, and a note says so."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+import opsmith
+from opsmith import checks
+from opsmith.checks.cases.cohorts import large, sizes
+from opsmith.checks.numerics.loop_sizes import largest_sizes
+from opsmith.signature import signature_of
+
+#: Products for each place of the loop: 65 places exceed 6000 calls.
+STEPS = 100
+
+
+@opsmith.op("loops::smoothed")
+def smoothed(x: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
+    result = x.clone()
+    for place in range(1, x.shape[1]):
+        step = result[:, place - 1].clone()
+        for _ in range(STEPS):
+            step = step * 0.5
+        result[:, place] += step
+    return result
+
+
+@opsmith.op("loops::doubled")
+def doubled(x: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
+    return x * 2
+
+
+@opsmith.op("loops::refusing")
+def refusing(x: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
+    raise ValueError("no call is right")
+
+
+def declared(x: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
+    raise NotImplementedError
+
+
+SIGNATURE = signature_of(declared, "loops::declared")
+
+
+def forced(most):
+    every = [*sizes(SIGNATURE, 0, most), *large(SIGNATURE, most)]
+    return [cohort.wanted.forced for cohort in every if cohort.wanted.forced]
+
+
+def test_a_loop_bounds_the_sizes_of_its_own_dimension_alone():
+    most = largest_sizes(smoothed, "float32")
+    assert list(most) == ["N"]
+    assert most["N"] == 65  # even a slow step leaves the first boundaries
+    assert largest_sizes(doubled, "float32") == {}
+
+
+def test_a_reference_that_refuses_every_call_bounds_no_size():
+    assert largest_sizes(refusing, "float32") == {}
+
+
+def test_sizes_beyond_the_bound_are_left_out_and_other_dimensions_keep_theirs():
+    free, bound = forced({}), forced({"N": 300})
+    assert max(one["N"] for one in free if "N" in one) >= 4096
+    lengths = [one["N"] for one in bound if "N" in one]
+    assert max(lengths) == 300  # long rows and sums
+    assert any(one["B"] >= 4096 for one in bound if "B" in one)
+    # Many elements are along the dimension without a loop.
+    assert bound[-1] == {"B": 66_000}
+    assert set(free[-1]) == {"B", "N"}
+
+
+def test_a_row_says_to_which_sizes_a_loop_kept_it():
+    smoothed.register_kernel("cpu", smoothed.reference)
+    report = checks.run(
+        smoothed, select=["reference"], examples=1, isolate=False, seconds=0, allow_cut_short=True
+    )
+    row = next(row for row in report.rows if row.check == "reference")
+    (note,) = (note for note in row.notes if "loops in Python" in note)
+    assert note == (
+        "the reference loops in Python, so cohorts keep to N <= 65; to try more, vectorise the "
+        "reference or register larger sizes"
+    )
