@@ -20,6 +20,8 @@ _ARGUMENTS = "opsmith.arguments"
 #: Number of cases that a check samples, and that it samples with ``--quick``.
 _EXAMPLES, _QUICK_EXAMPLES = 60, 8
 _EXIT_CODES = {"passed": 0, "failed": 1, "incomplete": INCOMPLETE}
+#: How to have a report written, by the suffix of its file.
+_REPORT_OPTIONS = {".html": "--report", ".xml": "--junit", ".json": "--json >"}
 _EPILOG = "Beside these, an option for each check that is slow: see opsmith check --list."
 
 
@@ -68,6 +70,17 @@ def _require_device_types(names: list[str]) -> None:
     for name in names:
         if find_device(name) is None:
             raise typer.BadParameter(no_such("device type", name, DEVICES), param_hint="--device")
+
+
+def _refuse_reports(files: list[str]) -> None:
+    """Refuse the name of a report in the place of a Python file."""
+    for file in files:
+        option = _REPORT_OPTIONS.get(Path(file).suffix)
+        if option is not None:
+            raise typer.BadParameter(
+                f"{file} is not a Python file; to write the report into it, use {option} {file}",
+                param_hint="FILE...",
+            )
 
 
 def _cores() -> int:
@@ -234,6 +247,7 @@ def check(
     Exit code 0: all that ran passed. 1: something failed. 2: the command line is wrong. 5: nothing
     failed, and a check was cut short or of an operator nothing was checked.
     """
+    _refuse_reports(files)
     if quick and select:
         raise typer.BadParameter(
             "--check says which checks to run, and --quick too; give one of them",

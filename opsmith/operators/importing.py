@@ -224,7 +224,7 @@ def _import_module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and _is_within(name, error.name):
-            raise LoadError(f"no module named {error.name!r}") from error
+            raise LoadError(f"no file {name}, and no module named {error.name!r}") from error
         raise raised(name, error) from error
     except (Exception, SystemExit) as error:
         raise raised(name, error) from error

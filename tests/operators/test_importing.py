@@ -131,7 +131,7 @@ def test_a_missing_file(write):
 
 
 def test_a_missing_module(write):
-    assert refused("load_absent.op") == "no module named 'load_absent'"
+    assert refused("load_absent.op") == "no file load_absent.op, and no module named 'load_absent'"
 
 
 @pytest.mark.parametrize("target", ["load_k", "./load_k", "load_k/."])
