@@ -365,6 +365,13 @@ def test_an_array_on_another_device_is_refused(loaded) -> None:
     )
 
 
+@pytest.mark.parametrize("library", [torch.Tensor, np.ndarray])
+def test_a_class_of_arrays_is_no_array(loaded, library) -> None:
+    with pytest.raises(opsmith.ArgumentError) as caught:
+        loaded.ops.reverse(library)
+    assert "argument 'x' is of type " in str(caught.value)
+
+
 def test_an_array_whose_memory_cannot_be_shared_is_refused_with_the_reason(loaded) -> None:
     with pytest.raises(opsmith.ArgumentError) as caught:
         loaded.ops.reverse(np.ones((2, 3), ">f4"))

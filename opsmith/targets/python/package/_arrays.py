@@ -41,6 +41,11 @@ Importer = Callable[[Any], Any]
 """Makes an array from an object that provides its memory by ``__dlpack__``."""
 
 
+def is_array(value: Any) -> bool:
+    """Return whether a value is an array that shares its memory; a class of arrays is none."""
+    return hasattr(value, "__dlpack__") and not isinstance(value, type)
+
+
 def importer(array: Any) -> Importer | None:
     """Return a function that converts results to the library of `array`; `None` for NumPy."""
     if isinstance(array, np.ndarray | np.generic):
@@ -86,12 +91,14 @@ def why_not(value: Any, written: bool) -> str | None:
 
 
 def _why_not(value: Any, written: bool) -> str | None:
+    if isinstance(value, type):  # Its attributes say nothing of an array.
+        return None
     if getattr(value, "requires_grad", False):
         return (
             "requires a gradient, which this function does not have. Pass x.detach(), or call the "
             "operator that it was exported from."
         )
-    if not hasattr(value, "__dlpack__"):
+    if not is_array(value):
         return None if not isinstance(value, np.generic | memoryview) else "has no memory to share."
     if type(value).__module__.startswith(WITHOUT_VALUES):
         return _TRACED.format(type(value).__name__)

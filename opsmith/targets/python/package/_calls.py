@@ -131,7 +131,7 @@ def _shown(value: Any) -> str:
     """Describe the value that was passed, briefly enough for a message."""
     if value is None:
         return "None"
-    if hasattr(value, "__dlpack__"):
+    if _arrays.is_array(value):
         shape = ", ".join(map(str, value.shape)) + ("," if len(value.shape) == 1 else "")
         return f"{_arrays.called(value)} of shape ({shape})"
     kind = type(value).__name__
