@@ -109,6 +109,10 @@ class Tracing(Runtime):
     compared = True
 
 
+#: Calls after which compiled graphs are forgotten, and so the most graphs of one function.
+_COMPILATIONS = 1000
+
+
 class Compile(Runtime):
     name = "compile"
     probed = False
@@ -117,10 +121,21 @@ class Compile(Runtime):
 
     def load(self) -> None:
         super().load()
+        self._number = 0
         self._compiled: dict[tuple[str, str], Any] = {}
+        importlib.import_module("torch._inductor.compile_fx")  # for every fork at once
+        # Past these limits, Dynamo stops compiling and calls the operator as it is.
+        torch._dynamo.config.recompile_limit = _COMPILATIONS
+        torch._dynamo.config.accumulated_recompile_limit = _COMPILATIONS
+
+    def _backend(self) -> str:
+        """Return the backend of this call: slow ones seldom."""
+        if self._number % 100 == 37:
+            return "inductor"
+        return "aot_eager" if self._number % 10 == 3 else "eager"
 
     def function(self, operator: Operator) -> Callable[..., Any]:
-        backend = "eager" if len(self._compiled) % 2 else "aot_eager"
+        backend = self._backend()
         key = (operator.name, backend)
         if key not in self._compiled:
 
@@ -131,13 +146,12 @@ class Compile(Runtime):
         return self._compiled[key]
 
     def likewise(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        # After some compilations of one function, Dynamo compiles it no more.
-        torch._dynamo.reset()
-        self._compiled.clear()
-        return torch.compile(function, backend="aot_eager")
+        return torch.compile(function, backend=self._backend())
 
     def before(self, number: int) -> None:
-        if number % 20 == 0:
+        self._number = number
+        # Graphs pile up, and each call tries their guards one after another.
+        if number % _COMPILATIONS == 0:
             torch._dynamo.reset()
             self._compiled.clear()
 
