@@ -34,6 +34,7 @@ def generated_key(signature: Signature, *more: object) -> str:
         repr(signature.parameters),
         repr(signature.results),
         repr(signature.data_dependent),
+        repr(signature.where),
         *map(repr, more),
     ]
     return hashlib.sha256("\0".join(facts).encode()).hexdigest()
