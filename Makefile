@@ -32,6 +32,7 @@ help:
 	@echo "make fuzz      call operators with arguments of every kind, in every runtime (CALLS=10000)"
 	@echo "make kills     kill builds, exports and checks, and look for what is left (KILLS=100)"
 	@echo "make attacks   let kernels attack opsmith judge, in its sandbox and without"
+	@echo "make kernelbench judge right and wrong kernels of tasks of KernelBench's level 1"
 	@echo "make adoption  draft declarations of PyTorch's operators, and check them unedited"
 	@echo "make mutants   show which mistakes no test sees (PART=signature, operators, targets)"
 	@echo "make test-long run what takes long, and every case of the slow tests"
@@ -87,6 +88,11 @@ test-long: .venv/installed
 .PHONY: attacks
 attacks: .venv/installed
 	$(BIN)/python -m pytest -n $(JOBS) -m 'long or slow or not slow' tests/judge/test_attacks.py
+
+# Right kernels of 76 tasks, which `opsmith judge` accepts, and wrong ones of each, which it refuses.
+.PHONY: kernelbench
+kernelbench: .venv/installed
+	$(BIN)/python benchmarks/kernelbench/run.py --jobs $(JOBS) --verbose
 
 # Every check of every operator of the gallery, in every runtime: what a user would run.
 .PHONY: gallery
