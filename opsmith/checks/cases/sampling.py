@@ -64,6 +64,7 @@ class Wanted:
         sizes: the sizes to draw from.
         distinct: whether dimensions of different names have different sizes.
         forced: fixed sizes of some dimensions.
+        most: largest sizes of some dimensions.
         layouts: the layouts that each tensor's layout is drawn from.
         max_elements: largest number of elements of all arguments, and of all results.
         ranks: numbers of dimensions that ``*names`` may stand for.
@@ -83,6 +84,7 @@ class Wanted:
     sizes: tuple[int, ...] = SIZES
     distinct: bool = False
     forced: Mapping[str, int] = field(default_factory=dict)
+    most: Mapping[str, int] = field(default_factory=dict)
     layouts: tuple[str, ...] = (layouts.CONTIGUOUS,)
     max_elements: int = 8192
     ranks: tuple[int, ...] = (1, 2, 0, 3)
@@ -252,7 +254,8 @@ class _Sampler:
     ) -> int:
         if self.side is not None:
             return self.side
-        allowed = [size for size in self.wanted.sizes if size <= max(largest, 2)]
+        largest = min(max(largest, 2), self.wanted.most.get(name, largest))
+        allowed = [size for size in self.wanted.sizes if size <= largest]
         allowed = self._fitting_sizes(name, allowed, dims or {}, taken)
         if self.wanted.distinct:
             fresh = [size for size in allowed if size not in taken]

@@ -9,7 +9,9 @@ from torch import Tensor
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.layouts import CONTIGUOUS, lay_out
+from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.cases.subject import is_float
+from opsmith.checks.numerics import loop_sizes
 from opsmith.checks.numerics.comparison import compare
 from opsmith.checks.numerics.gradients import (
     Backward,
@@ -85,7 +87,12 @@ def gradient(trial: Trial) -> None:
             raise
         _compare_alone(trial, case, cotangents, backward, truth)
 
-    trial.each(one, dtypes=dtypes, keep=has_leaves)
+    most = {}
+    if not trial.only_registered:
+        most = loop_sizes.largest_sizes(trial.operator, trial.subject.favourite, by_steps=True)
+    trial.each(one, dtypes=dtypes, wanted=Wanted(most=most), keep=has_leaves)
+    if most:
+        trial.notes.append(f"{loop_sizes.described(most, 'samples')} cases")
     trial.need(
         not opaque,
         "the reference is not differentiable PyTorch, so only gradcheck can tell whether the "

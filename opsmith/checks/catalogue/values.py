@@ -14,8 +14,8 @@ from opsmith.checks.cases.layouts import EXPANDED, LAYOUTS, OVERLAPPING, SLICED,
 from opsmith.checks.cases.sampling import SIZES, Wanted
 from opsmith.checks.cases.views import CHANNELS_LAST, LONE, PADDED, PERMUTED
 from opsmith.checks.isolation.call_ways import PLAIN, WAYS, described
+from opsmith.checks.numerics import loop_sizes
 from opsmith.checks.numerics.comparison import compare
-from opsmith.checks.numerics.loop_sizes import largest_sizes
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.signature import Parameter
@@ -69,7 +69,7 @@ def reference(trial: Trial) -> None:
     trial.each(lambda case: _agrees(trial, case), wanted=Wanted(inexact=True))
     counts = {"normal": trial.counts.ran}
     if not trial.only_registered:
-        most = largest_sizes(trial.operator, trial.subject.favourite)
+        most = loop_sizes.largest_sizes(trial.operator, trial.subject.favourite)
         for cohort, dtype, examples in _cohorts(trial, most):
             if not examples:
                 continue
@@ -84,11 +84,7 @@ def reference(trial: Trial) -> None:
             )
             counts[cohort.name] = counts.get(cohort.name, 0) + trial.counts.ran - before
         if most:
-            looped = ", ".join(f"{name} <= {size}" for name, size in most.items())
-            trial.notes.append(
-                f"the reference loops in Python, so cohorts keep to {looped}; to try more, "
-                "vectorise the reference or register larger sizes"
-            )
+            trial.notes.append(f"{loop_sizes.described(most, 'cohorts')} sizes")
     for way in () if trial.settings.given else WAYS:
         before = trial.counts.ran
         with _called(trial, way):

@@ -23,9 +23,11 @@ from opsmith.signature.fitting import Fitting
 _CALLS = 6000
 #: A size that no loop is too long for.
 _LEAST = 65
-#: Two sizes, to measure how the number of calls grows. A few more calls, as for a size of 1 that is
-#: treated apart, are no loop.
-_SIZES = (8, 24)
+#: The same where each step is rounded by itself, and a backward runs along.
+_CALLS_BY_STEPS, _LEAST_BY_STEPS = 150, 9
+#: A size, and the distance to a longer one, to measure how the number of calls grows. A few more
+#: calls, as for a size of 1 that is treated apart, are no loop.
+_SHORT, _FURTHER = 8, 16
 _LOOP = 0.5
 #: Other sizes are as small as where one dimension is long.
 _FEW = (2, 3, 1)
@@ -47,33 +49,49 @@ class _Calls(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def largest_sizes(operator: Operator, dtype: str | None) -> dict[str, int]:
+def largest_sizes(
+    operator: Operator, dtype: str | None, *, by_steps: bool = False
+) -> dict[str, int]:
     """Return the largest size that there is time for, of each dimension that is looped over.
 
     Args:
         operator: the operator; its reference is run twice for each dimension.
         dtype: the generic dtype of the runs.
+        by_steps: whether most cases take runs in which each step is rounded by itself, as gradients
+            do: a hundred times as long.
 
     Returns:
         Sizes by dimension, none for a dimension without a loop, or for which no call was found.
     """
     signature = operator.signature
     fitting = Fitting(signature)
+    calls, least = (_CALLS_BY_STEPS, _LEAST_BY_STEPS) if by_steps else (_CALLS, _LEAST)
     found = {}
     for name in signature.dims:
         if name in signature.variadic_dims:
             continue
-        short, long = (fitting.near(name, size) for size in _SIZES)
+        short = fitting.near(name, _SHORT)
+        long = fitting.near(name, short + _FURTHER) if short is not None else None
         if short is None or long is None or short == long:
             continue
         few, many = (_calls(operator, dtype, name, size) for size in (short, long))
         if few is None or many is None:
             continue
         each = (many - few) / (long - short)
-        most = int(_CALLS / each) if each >= _LOOP else 0
-        if most:
-            found[name] = max(_LEAST, most)
+        if each >= _LOOP:
+            most = max(least, int(calls / each))
+            # A condition may allow larger sizes alone.
+            found[name] = max(most, fitting.near(name, most) or 0)
     return found
+
+
+def described(most: Mapping[str, int], what: str) -> str:
+    """Describe for a report how far the sizes of looped dimensions go."""
+    sizes = ", ".join(f"{name} <= {size}" for name, size in most.items())
+    return (
+        f"the reference loops in Python, so {what} keep to {sizes}; to try more, vectorise the "
+        "reference or register larger"
+    )
 
 
 def _calls(operator: Operator, dtype: str | None, name: str, size: int) -> int | None:

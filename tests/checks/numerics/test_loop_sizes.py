@@ -1,11 +1,15 @@
 """A reference that loops in Python is tried with sizes that it has time for, and a note says so."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 import opsmith
 from opsmith import checks
 from opsmith.checks.cases.cohorts import large, sizes
+from opsmith.checks.cases.registered_cases import size_of
+from opsmith.checks.cases.sampling import Wanted, cases
+from opsmith.checks.cases.search import search
 from opsmith.checks.numerics.loop_sizes import largest_sizes
 from opsmith.signature import signature_of
 
@@ -24,6 +28,14 @@ def smoothed(x: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
     return result
 
 
+@opsmith.op("loops::summed", autograd="reference", where=("B >= 3",))
+def summed(x: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
+    rows = list(x.unbind(1))
+    for place in range(1, len(rows)):
+        rows[place] = rows[place] + rows[place - 1]
+    return torch.stack(rows, 1) if rows else x.clone()
+
+
 @opsmith.op("loops::doubled")
 def doubled(x: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
     return x * 2
@@ -32,6 +44,11 @@ def doubled(x: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
 @opsmith.op("loops::refusing")
 def refusing(x: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
     raise ValueError("no call is right")
+
+
+@opsmith.op("loops::from_twelve", where=("N >= 12",))
+def from_twelve(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    return torch.stack([sum([one] * STEPS) for one in x])
 
 
 def declared(x: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
@@ -79,3 +96,31 @@ def test_a_row_says_to_which_sizes_a_loop_kept_it():
         "the reference loops in Python, so cohorts keep to N <= 65; to try more, vectorise the "
         "reference or register larger sizes"
     )
+
+
+def test_a_gradient_keeps_to_shorter_loops_than_results_and_says_so():
+    most = largest_sizes(summed, "float32", by_steps=True)
+    assert list(most) == ["N"]
+    assert 9 <= most["N"] < largest_sizes(summed, "float32")["N"]
+    report = checks.run(summed, select=["gradient"], examples=20, isolate=False, seconds=300)
+    row = next(row for row in report.rows if row.check == "gradient")
+    assert row.status == "passed"
+    assert row.notes == (
+        f"the reference loops in Python, so samples keep to N <= {most['N']}; to try more, "
+        "vectorise the reference or register larger cases",
+    )
+    wanted = Wanted(dtype="float32", most={"N": 9})
+    drawn = []
+    search(
+        cases(summed.signature, wanted),
+        lambda case: drawn.append(tuple(case.values["x"].shape)),
+        examples=30,
+        seed=0,
+        seconds=300,
+        size=size_of,
+    )
+    assert max(columns for _, columns in drawn) <= 9 < max(rows for rows, _ in drawn)
+
+
+def test_a_condition_that_allows_long_loops_alone_moves_the_bound():
+    assert largest_sizes(from_twelve, "float32", by_steps=True) == {"N": 12}
