@@ -39,6 +39,8 @@ class KeptNumbers(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is Tensor.unfold and any(isinstance(arg, SymInt) for arg in args):
             return _unfold(*args, **kwargs)
+        if func is Tensor.tolist:
+            return _listed(*args)
         if not isinstance(func, OpOverload) or not _hold_symbols((args, kwargs)):
             return func(*args, **kwargs)
         plain_args, plain_kwargs = tree_map_only(SymFloat, _as_it_is, (args, kwargs))
@@ -58,6 +60,14 @@ def _unfold(x: Tensor, dimension: int, size: Any, step: Any) -> Tensor:
     first = torch.arange((x.shape[dimension] - size) // step + 1) * step
     windows = last[..., first[:, None] + torch.arange(size)]
     return windows.movedim(-2, dimension if dimension >= 0 else dimension - 1)
+
+
+def _listed(x: Tensor) -> Any:
+    """Replace `Tensor.tolist`, which counts elements where `torch.func` wraps rows of a tensor.
+
+    PyTorch then complains of symbolic sizes, and the reference reads values.
+    """
+    return [_listed(item) for item in x] if x.dim() else x.item()
 
 
 def _hold_symbols(values: Any) -> bool:

@@ -406,6 +406,23 @@ def test_what_reads_values_has_no_gradient_not_even_in_calls_so_small_that_none_
     assert re.fullmatch(f"reads values of its arguments{place}", found.lacking)
 
 
+def test_values_are_read_in_rows_under_a_transform_too() -> None:
+    @opsmith.op("jax_test::pulled", autograd="reference")
+    def pulled(
+        grad: Float[Tensor, "N"], x: Float[Tensor, "N"], sizes: Int64[Tensor, "L 2"]
+    ) -> Float[Tensor, "N"]:
+        def scaled(x: Tensor) -> Tensor:
+            return x * sum(int(h) * int(w) for h, w in sizes.tolist())
+
+        return torch.func.vjp(scaled, x)[1](grad)[0]
+
+    assert re.fullmatch(
+        r"has no gradient in JAX: its reference reads values of its arguments "
+        r"\(\S*test_paths.py:\d+\)\.",
+        str(derivative(pulled)),
+    )
+
+
 def test_what_cannot_be_translated_is_named() -> None:
     @opsmith.op("jax_test::masked", autograd="reference")
     def masked(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
