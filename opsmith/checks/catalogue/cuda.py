@@ -29,7 +29,7 @@ from opsmith.checks.trial import Trial
 from opsmith.errors import BuildError, MissingDependencyError
 from opsmith.kernels import HOST, KernelSource, Library
 from opsmith.kernels.build import ptxas
-from opsmith.kernels.cuda_emulator import emulated, find_obstacle
+from opsmith.kernels.cuda_emulator import emulated, emulated_behind_torch, find_obstacle
 from opsmith.kernels.languages import cuda
 from opsmith.operators import Operator
 from opsmith.signature.fitting import Fitting
@@ -45,10 +45,13 @@ _SECONDS = 120.0
 _ROWS = 65_537
 #: Sizes n for which n * (1.0f / n) is less than 1, so that an index that is divided so is wrong.
 _BAD_DIVISORS = (41, 47, 55, 61, 82, 83, 94)
-#: Matches the name of a CUDA function that the emulation does not have; such an error is no defect
-#: of the kernel.
+#: Matches the name of a function of CUDA's, or of PyTorch's for CUDA, that the emulation does not
+#: have, or of a header; such an error is no defect of the kernel.
 _UNKNOWN = re.compile(
-    r"^(.+?):(\d+):.*error: '(__\w+|cuda[A-Z]\w+)' was not declared", re.MULTILINE
+    r"^(.+?):(\d+):.*?error: (?:'(?P<function>__\w+|cuda[A-Z]\w+)' was not declared"
+    r"|'(?P<member>\w+)' is not a member of '(?:at|c10)::cuda'"
+    r"|(?P<header>(?:ATen|c10|cu\w+|nv\w+)(?:/[\w./]+)?\.\w+): No such file)",
+    re.MULTILINE,
 )
 
 
@@ -70,19 +73,21 @@ def _build(trial: Trial, sanitizer: str = "") -> tuple[harness.Build, tuple[str 
     """
     source = trial.subject.implementation.source
     assert source is not None
-    trial.need(
-        source.language.has_entry,
-        'opsmith does not emulate kernels with api="torch", which are called by PyTorch alone',
-    )
-    obstacle = find_obstacle(source.path)
+    behind_torch = not source.language.has_entry
+    obstacle = find_obstacle(source.path, behind_torch=behind_torch)
     trial.need(obstacle is None, f"opsmith does not emulate this kernel: {obstacle}")
-    translated = emulated(source, watched=not sanitizer)
+    if behind_torch:
+        trial.need(not sanitizer, 'opsmith has no sanitizers for kernels with api="torch"')
+        translated = emulated_behind_torch(source)
+    else:
+        translated = emulated(source, watched=not sanitizer)
     try:
         build = harness.build(translated, sanitizer, emulated=True)
     except BuildError as error:
         unknown = _UNKNOWN.search(str(error))
         if unknown is not None:
-            path, line, name = unknown.groups()
+            path, line, *names = unknown.groups()
+            name = next(filter(None, names))
             raise Inapplicable(
                 f"opsmith does not emulate {name}, at {path.rpartition('/')[2]}:{line}"
             ) from None
@@ -91,7 +96,7 @@ def _build(trial: Trial, sanitizer: str = "") -> tuple[harness.Build, tuple[str 
 
 
 def _dtypes(trial: Trial, source: KernelSource, build: harness.Build) -> tuple[str | None, ...]:
-    if trial.signature.generic is None or build.sanitizer:
+    if trial.signature.generic is None or build.sanitizer or not source.language.has_entry:
         return (trial.subject.favourite,)
     own = Library(source, build.library).dtypes()
     return tuple(name for name in trial.subject.dtypes if name in own)

@@ -66,7 +66,7 @@ def call(
 
 
 def _as_taken(trial: Trial, arguments: dict[str, Any]) -> dict[str, Any]:
-    source = trial.subject.implementation.entry
+    source = trial.subject.implementation.source
     assert source is not None
     strided = source.strided
 

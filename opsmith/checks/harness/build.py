@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from opsmith import kernels
+from opsmith.checks.harness import torch_source
 from opsmith.errors import BuildError, MissingDependencyError
 from opsmith.kernels import adapters
 from opsmith.kernels.build import toolchain
@@ -21,6 +22,7 @@ _HERE = Path(__file__).parent
 _TEMPLATE = _HERE / "adapter.cpp.j2"
 _INCLUDE = _HERE / "include"
 _DRIVER = _HERE / "driver"
+_PROGRAM_INCLUDE = [kernels.INCLUDE, _INCLUDE]
 _PROGRAM = "opsmith-harness"
 
 SANITIZERS = ("address", "undefined", "thread", "memory")
@@ -67,7 +69,8 @@ def build(source: KernelSource, sanitizer: str = "", *, emulated: bool = False) 
     """Build a kernel for the harness, or find it in the cache.
 
     Args:
-        source: a kernel that is written against ``<opsmith/kernel.h>``.
+        source: a kernel that is written against ``<opsmith/kernel.h>``; or one with
+            ``api="torch"`` that is compiled for the CPU.
         sanitizer: one of `SANITIZERS`, or empty.
         emulated: whether `source` is a CUDA kernel that is compiled for the CPU.
 
@@ -130,6 +133,10 @@ def build(source: KernelSource, sanitizer: str = "", *, emulated: bool = False) 
             flags=flags,
         )
 
+    if not source.language.has_entry:
+        program = build_program(_PROGRAM, _DRIVER, settings, include_dirs=_PROGRAM_INCLUDE)
+        return Build(program, torch_source.library(source, names), source.path)
+
     @cache
     def with_lines() -> Path | None:
         # Debug information (`-g`) changes neither code nor addresses.
@@ -141,5 +148,5 @@ def build(source: KernelSource, sanitizer: str = "", *, emulated: bool = False) 
     # `with_lines` is built only after a fault. A sanitizer prints lines itself; more debug
     # information than `-g1` takes a fifth longer to build.
     own = library(*(("-g1", "-fno-omit-frame-pointer") if sanitizer else ()))
-    program = build_program(_PROGRAM, _DRIVER, settings, include_dirs=[kernels.INCLUDE, _INCLUDE])
+    program = build_program(_PROGRAM, _DRIVER, settings, include_dirs=_PROGRAM_INCLUDE)
     return Build(program, own, source.path, sanitizer, with_lines)

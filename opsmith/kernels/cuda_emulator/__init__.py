@@ -7,5 +7,14 @@ headers in place of the CUDA toolkit's (``include/``), and runs on a scheduler o
 
 from opsmith.kernels.cuda_emulator.language import CUDA_ON_CPU, CudaOnCpu, emulated
 from opsmith.kernels.cuda_emulator.obstacles import Obstacle, find_obstacle
+from opsmith.kernels.cuda_emulator.torch_language import device_library, emulated_behind_torch
 
-__all__ = ["CUDA_ON_CPU", "CudaOnCpu", "Obstacle", "emulated", "find_obstacle"]
+__all__ = [
+    "CUDA_ON_CPU",
+    "CudaOnCpu",
+    "Obstacle",
+    "device_library",
+    "emulated",
+    "emulated_behind_torch",
+    "find_obstacle",
+]

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from opsmith.kernels.source import KernelSource
 
 _HERE = Path(__file__).parent
-_INCLUDE = _HERE / "include"
+#: Stand in for the headers of the CUDA toolkit.
+INCLUDE = _HERE / "include"
 _RUNTIME = _HERE / "runtime"
 _BEFORE = "#include <opsmith/emulated/cuda.h>\n"
 # The flags that nvcc and a C++ compiler share; other flags of nvcc are dropped.
@@ -66,7 +67,7 @@ class CudaOnCpu(Cuda):
             name=f"{source.signature.namespace}__{source.signature.name}",
             source=name,
             generated=Generated.of(files).beside(argument_header(source)),
-            include_dirs=(_INCLUDE, *source.include_dirs),
+            include_dirs=(INCLUDE, *source.include_dirs),
             defines=DEVICES["cpu"].compile_definitions,
             flags=(
                 # CUDA code reads memory through pointers of other types, which nvcc allows.
@@ -78,7 +79,7 @@ class CudaOnCpu(Cuda):
                 "-gdwarf-4",
                 "-iquote",
                 str(source.path.parent),
-                *_common(source.flags),
+                *common_flags(source.flags),
                 *self._watches(source),
             ),
             explain=explainer(source),
@@ -86,9 +87,9 @@ class CudaOnCpu(Cuda):
 
     def beside(self, source: KernelSource) -> dict[str, Any]:
         """Return the options that link an adapter with the emulator's runtime."""
-        library = _runtime(_sanitizers(source))
+        library = runtime(_sanitizers(source))
         return {
-            "include_dirs": (_INCLUDE,),
+            "include_dirs": (INCLUDE,),
             "defines": DEVICES["cpu"].compile_definitions,
             "link_libraries": (
                 *source.link_libraries,
@@ -100,8 +101,7 @@ class CudaOnCpu(Cuda):
     def _watches(self, source: KernelSource) -> tuple[str, ...]:
         if not self._watched or _sanitizers(source):
             return ()
-        gcc = toolchain.find_compiler(source.what).is_gcc
-        return (*_WATCHED, *(_VOLATILE_BY_GCC if gcc else _VOLATILE_BY_CLANG))
+        return watching_flags(source)
 
     def library(self, source: KernelSource) -> dict[str, Any]:
         """Return the arguments of a `Recipe` that registers the kernel for tensors on the CPU."""
@@ -116,11 +116,17 @@ class CudaOnCpu(Cuda):
         }
 
 
+def watching_flags(source: KernelSource) -> tuple[str, ...]:
+    """Return the flags that have the code of a source report its accesses to the runtime."""
+    gcc = toolchain.find_compiler(source.what).is_gcc
+    return (*_WATCHED, *(_VOLATILE_BY_GCC if gcc else _VOLATILE_BY_CLANG))
+
+
 def _sanitizers(source: KernelSource) -> tuple[str, ...]:
     return tuple(flag for flag in source.flags if flag.startswith(_SANITIZE))
 
 
-def _common(flags: tuple[str, ...]) -> tuple[str, ...]:
+def common_flags(flags: tuple[str, ...]) -> tuple[str, ...]:
     """Return the flags that a C++ compiler understands as nvcc does, with their separate values."""
     kept = []
     own = (_SANITIZE, "-fno-", *_COMMON_FLAGS)
@@ -131,7 +137,7 @@ def _common(flags: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def _runtime(sanitizers: tuple[str, ...]) -> Path:
+def runtime(sanitizers: tuple[str, ...]) -> Path:
     """Build the library that all emulated kernels share, and return its path."""
     kind = "_".join(flag.removeprefix(_SANITIZE) for flag in sanitizers)
     # Compile the sources as one unit, since their headers take as long to compile as they do.
@@ -139,7 +145,7 @@ def _runtime(sanitizers: tuple[str, ...]) -> Path:
     return Recipe(
         f"opsmith_cuda_on_cpu{kind and '_'}{kind}",
         generated={"emulation.cpp": sources},
-        include_dirs=[_INCLUDE, _RUNTIME],
+        include_dirs=[INCLUDE, _RUNTIME],
         # Backtraces need line numbers (-g1); more debug information would compile 25 % slower.
         flags=("-O2", "-g1", *sanitizers),
         link_libraries=sanitizers,

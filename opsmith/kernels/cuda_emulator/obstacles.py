@@ -18,7 +18,20 @@ _HEADERS = (
     (r"cublas|cudnn|cusparse|cufft|cusolver|curand|nccl|nvshmem", "a library of NVIDIA's"),
     (r"cuda_fp8|cuda_fp6|cuda_fp4", "numbers of 8 bits and less"),
     (r"cooperative_groups/(?!reduce\.h)", "cooperative groups' scans and copies"),
-    (r"torch/(?!headeronly)|ATen/|c10/", "PyTorch's C++ interface"),
+)
+_TORCH_HEADERS = ((r"torch/(?!headeronly)|ATen/|c10/", "PyTorch's C++ interface"),)
+#: What of PyTorch's host code is not emulated.
+_BEHIND_TORCH_HEADERS = (
+    (r"ATen/cuda/(?:CUDABlas|CUDASparse\w*)\.h", "a library of NVIDIA's, through ATen"),
+    (r"ATen/cuda/(?:cub|ScanUtils)", "CUB, through ATen"),
+    (r"ATen/cuda/ThrustAllocator", "Thrust, through ATen"),
+    (r"ATen/cuda/(?:CUDAGraph|Philox|CUDAGenerator)", "random numbers or graphs of CUDA's"),
+    (r"torch/csrc/stable/", "PyTorch's stable C++ interface, whose CUDA part is missing here"),
+    (r"Python\.h", "Python's C interface"),
+)
+_BEHIND_TORCH_WORDS = (
+    (r"\bgetCurrentCUDA(?:Blas|Sparse|SolverDn)\w*\s*\(", "a library of NVIDIA's, through ATen"),
+    (r"\bCUDAGeneratorImpl\b|\bPhiloxCudaState\b", "random numbers of CUDA's"),
 )
 _WORDS = (
     (r"\basm\b|\b__asm__\b", "inline PTX"),
@@ -37,7 +50,7 @@ _WORDS = (
     (r"\bcub\s*::", "CUB"),
     (r"\bthrust\s*::", "Thrust"),
     (r"\b__cluster_dims__\b|\bcudaLaunchKernelEx\w*", "clusters of blocks"),
-    (r"\bcuda\s*::\s*(?!std\b)\w+", "libcu++"),
+    (r"(?<!::)\bcuda\s*::\s*(?!std\b)\w+", "libcu++"),
     (r"\btex(?:1D|2D|3D)\w*\s*[<(]|\btexture\s*<|\bcudaTextureObject_t\b", "textures"),
     (r"\b__pipeline_\w+|\b__cp_async\w*", "asynchronous copies"),
     (r"\bcudaGraph\w+|\bcudaStreamBeginCapture\b", "CUDA graphs"),
@@ -63,8 +76,13 @@ class Obstacle:
         return f"{self.what}, at {self.path.name}:{self.line}"
 
 
-def find_obstacle(source: Path) -> Obstacle | None:
-    """Return the first feature of a source, or of a header beside it, that is not emulated."""
+def find_obstacle(source: Path, *, behind_torch: bool = False) -> Obstacle | None:
+    """Return the first feature of a source, or of a header beside it, that is not emulated.
+
+    Args:
+        source: the source.
+        behind_torch: whether its host code may use PyTorch's C++ interface.
+    """
     seen: set[Path] = set()
     waiting = [source.resolve()]
     while waiting:
@@ -73,7 +91,7 @@ def find_obstacle(source: Path) -> Obstacle | None:
             continue
         seen.add(path)
         text = path.read_text(errors="replace")
-        found = _first(path, text)
+        found = _first(path, text, behind_torch)
         if found is not None:
             return found
         waiting += [header for _, header in own_headers(path, text)]
@@ -84,16 +102,18 @@ def find_obstacle(source: Path) -> Obstacle | None:
     return None
 
 
-def _first(path: Path, text: str) -> Obstacle | None:
+def _first(path: Path, text: str, behind_torch: bool) -> Obstacle | None:
     code = masked(text)
+    headers = (*_HEADERS, *(_BEHIND_TORCH_HEADERS if behind_torch else _TORCH_HEADERS))
+    words = (*_WORDS, *(_BEHIND_TORCH_WORDS if behind_torch else ()))
     found = []
     for include in _INCLUDE.finditer(text):
         if not code[include.start() : include.start(1) - 1].strip():
             continue  # the include is in a comment
-        for pattern, what in _HEADERS:
+        for pattern, what in headers:
             if re.match(pattern, include[1]):
                 found.append((include.start(1), what))
-    for pattern, what in _WORDS:
+    for pattern, what in words:
         match = re.search(pattern, code)
         if match is not None:
             found.append((match.start(), what))

@@ -52,12 +52,12 @@ class TorchLibrary(Language):
 
     def needs_python(self, source: KernelSource) -> bool:
         """Return whether the source defines a Python module, which needs Python to load."""
-        return _is_module(source)
+        return is_module(source)
 
     def unit(self, source: KernelSource) -> Unit:
         """Return the unit of a source, which needs no adapter and exports no kernel symbol."""
         return Unit(
-            name=_name(source),
+            name=library_name(source),
             source=source.path.resolve(),
             generated=Generated.of(None),
             include_dirs=source.include_dirs,
@@ -65,7 +65,7 @@ class TorchLibrary(Language):
                 *source.device_row.compile_definitions,
                 f"OPSMITH_DISPATCH_KEY={source.device_row.dispatch_key}",
             ),
-            flags=("-include", str(_MODULES if _is_module(source) else _BLOCKS), *source.flags),
+            flags=("-include", str(_MODULES if is_module(source) else _BLOCKS), *source.flags),
             language=compiled_by_nvcc(source) if _is_cuda(source) else None,
             full_torch=True,
         )
@@ -78,7 +78,7 @@ class TorchLibrary(Language):
         """Return the arguments of a `Recipe`, whose name is the source file's."""
         return {
             **self.beside(source),
-            "name": _name(source),
+            "name": library_name(source),
             "objects": [self.unit(source)],
             "torch": "full",
             "what": f"{source.path.name} ({source.device})",
@@ -100,13 +100,14 @@ def _is_cuda(source: KernelSource) -> bool:
     return source.path.suffix == _CUDA_SUFFIX
 
 
-def _is_module(source: KernelSource) -> bool:
+def is_module(source: KernelSource) -> bool:
     """Return whether the source registers functions in a Python module only."""
     text = source_text(source.path)
     return _MODULE.search(text) is not None and _REGISTERS.search(text) is None
 
 
-def _name(source: KernelSource) -> str:
+def library_name(source: KernelSource) -> str:
+    """Return the name of a source's library."""
     stem = re.sub(r"\W", "_", source.path.stem)
     place = hashlib.sha256(repr((source.path, source.flags)).encode()).hexdigest()[:8]
     return f"torch_library__{stem}_{place}__{source.device}"

@@ -210,6 +210,46 @@ void release(void* data) {
   }
 }
 
+void watch_memory(const Region& region) {
+  State& s = state();
+  if (s.watcher == nullptr) return;
+  for (Watched& watched : s.regions) {
+    if (watched.region.data != region.data || watched.region.size != region.size) continue;
+    watched = Watched(region, false);
+    watched.region.name = watched.name.c_str();
+    prepare(watched);
+    return;
+  }
+  Watched& watched = s.regions.emplace_back(region, false);
+  watched.region.name = watched.name.c_str();
+  prepare(watched);
+}
+
+void forget_memory(const void* data) {
+  for (Watched& watched : state().regions) {
+    if (watched.region.data != data) continue;
+    watched.region.size = 0;
+    watched.name = "memory that was freed";
+  }
+}
+
+void memory_is_written(const void* data, uint64_t bytes) {
+  Watched* watched = bytes == 0 ? nullptr : region_of(data);
+  if (watched == nullptr) return;
+  const char* begin = static_cast<const char*>(data);
+  const char* end =
+      std::min<const char*>(begin + bytes, watched->region.data + watched->region.size);
+  ++state().time;
+  mark_written(*watched, begin, static_cast<uint64_t>(end - begin));
+}
+
+void host_reads_results() {
+  if (state().launches_only) state().unsure = true;
+}
+
+Unwatched::Unwatched() : before_(state().telling) { state().telling = true; }
+Unwatched::~Unwatched() { state().telling = before_; }
+
 namespace {
 
 Watched* host_region(const void* data, uint64_t bytes, bool write, const char* what, Place place) {

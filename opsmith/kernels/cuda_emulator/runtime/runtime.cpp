@@ -160,7 +160,8 @@ void check(const Launch& launch) {
   } else if (state().watcher != nullptr && launch.default_stream) {
     why =
         "it is on the default stream, which knows nothing of the work on the call's: pass "
-        "opsmith::cuda_stream(ctx) as the fourth of <<<…>>>, or use opsmith::launch";
+        "opsmith::cuda_stream(ctx), or at::cuda::getCurrentCUDAStream() in PyTorch's host code, as "
+        "the fourth of <<<…>>>, or use opsmith::launch";
   }
   if (!why.empty()) stop("launch", how + " is refused: " + why, launch.place);
 }
@@ -336,7 +337,9 @@ void check_stream(const void* stream, const char* what, Place place) {
   stop("launch",
        std::string(what) +
            " is on the default stream, which knows nothing of the work on the "
-           "call's: pass opsmith::cuda_stream(ctx)",
+           "call's: pass opsmith::cuda_stream(ctx), or at::cuda::getCurrentCUDAStream() in "
+           "PyTorch's "
+           "host code",
        place);
 }
 

@@ -65,17 +65,6 @@ inline float from_bfloat16(uint16_t bits) {
     Number& operator*=(Number other) { return *this = Number(float(*this) * float(other)); } \
     Number& operator/=(Number other) { return *this = Number(float(*this) / float(other)); } \
   };                                                                                         \
-  inline Number operator+(Number a, Number b) { return Number(float(a) + float(b)); }        \
-  inline Number operator-(Number a, Number b) { return Number(float(a) - float(b)); }        \
-  inline Number operator*(Number a, Number b) { return Number(float(a) * float(b)); }        \
-  inline Number operator/(Number a, Number b) { return Number(float(a) / float(b)); }        \
-  inline Number operator-(Number a) { return Number(-float(a)); }                            \
-  inline bool operator==(Number a, Number b) { return float(a) == float(b); }                \
-  inline bool operator!=(Number a, Number b) { return float(a) != float(b); }                \
-  inline bool operator<(Number a, Number b) { return float(a) < float(b); }                  \
-  inline bool operator>(Number a, Number b) { return float(a) > float(b); }                  \
-  inline bool operator<=(Number a, Number b) { return float(a) <= float(b); }                \
-  inline bool operator>=(Number a, Number b) { return float(a) >= float(b); }                \
   struct alignas(4) Pair {                                                                   \
     Number x, y;                                                                             \
   };                                                                                         \
@@ -132,3 +121,18 @@ inline float from_bfloat16(uint16_t bits) {
 #define OPSMITH_SHORT_BINARY(Number, Pair, one, two, op)   \
   inline Number one(Number a, Number b) { return a op b; } \
   inline Pair two(Pair a, Pair b) { return {a.x op b.x, a.y op b.y}; }
+
+// The operators of a number alone. Without them, its arithmetic is float's, as it converts to
+// float.
+#define OPSMITH_SHORT_OPERATORS(Number)                                               \
+  inline Number operator+(Number a, Number b) { return Number(float(a) + float(b)); } \
+  inline Number operator-(Number a, Number b) { return Number(float(a) - float(b)); } \
+  inline Number operator*(Number a, Number b) { return Number(float(a) * float(b)); } \
+  inline Number operator/(Number a, Number b) { return Number(float(a) / float(b)); } \
+  inline Number operator-(Number a) { return Number(-float(a)); }                     \
+  inline bool operator==(Number a, Number b) { return float(a) == float(b); }         \
+  inline bool operator!=(Number a, Number b) { return float(a) != float(b); }         \
+  inline bool operator<(Number a, Number b) { return float(a) < float(b); }           \
+  inline bool operator>(Number a, Number b) { return float(a) > float(b); }           \
+  inline bool operator<=(Number a, Number b) { return float(a) <= float(b); }         \
+  inline bool operator>=(Number a, Number b) { return float(a) >= float(b); }

@@ -33,6 +33,20 @@ constexpr std::common_type_t<A, B> max(A a, B b) {
     return static_cast<T>(a) < static_cast<T>(b) ? static_cast<T>(b) : static_cast<T>(a);
 }
 
+// Numbers of 16 bits convert to float, as in CUDA.
+template <typename A, typename B>
+  requires((std::is_class_v<A> || std::is_class_v<B>) && std::is_convertible_v<A, float> &&
+           std::is_convertible_v<B, float>)
+float min(A a, B b) {
+  return std::fmin(static_cast<float>(a), static_cast<float>(b));
+}
+template <typename A, typename B>
+  requires((std::is_class_v<A> || std::is_class_v<B>) && std::is_convertible_v<A, float> &&
+           std::is_convertible_v<B, float>)
+float max(A a, B b) {
+  return std::fmax(static_cast<float>(a), static_cast<float>(b));
+}
+
 using std::isfinite;
 using std::isinf;
 using std::isnan;

@@ -111,6 +111,26 @@ OPSMITH_EMULATED_EXPORT void check_stream(const void* stream, const char* what, 
 OPSMITH_EMULATED_EXPORT void* allocate(uint64_t bytes);
 OPSMITH_EMULATED_EXPORT void release(void* data);
 
+// For an allocator of the host's, which has memory of the device beside this runtime's. Memory that
+// begins where known memory does takes its place.
+OPSMITH_EMULATED_EXPORT void watch_memory(const Region& region);
+OPSMITH_EMULATED_EXPORT void forget_memory(const void* data);
+OPSMITH_EMULATED_EXPORT void memory_is_written(const void* data, uint64_t bytes);
+// The host is about to decide by values that the device has computed.
+OPSMITH_EMULATED_EXPORT void host_reads_results();
+
+// Code that stands for work on the device, and is not the user's: its accesses are not checked.
+class OPSMITH_EMULATED_EXPORT Unwatched {
+ public:
+  Unwatched();
+  ~Unwatched();
+  Unwatched(const Unwatched&) = delete;
+  Unwatched& operator=(const Unwatched&) = delete;
+
+ private:
+  bool before_;
+};
+
 // Raises the limit of a kernel's dynamic shared memory; returns whether devices have so much.
 OPSMITH_EMULATED_EXPORT bool allow_shared_bytes(const void* kernel, uint64_t bytes);
 

@@ -1,0 +1,200 @@
+// Reads the arguments of a call as PyTorch's values, and writes its results.
+#include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/from_blob.h>
+#include <opsmith/emulated/runtime.h>
+#include <opsmith/harness_torch.h>
+#include <torch/library.h>
+
+#include "device.h"
+
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <string>
+#include <vector>
+
+namespace opsmith::harness {
+
+namespace {
+
+at::ScalarType dtype_of(DLDataType dtype) {
+  struct Row {
+    uint8_t code, bits;
+    at::ScalarType type;
+  };
+  constexpr Row rows[] = {
+      {6, 8, at::kBool},           {1, 8, at::kByte},          {0, 8, at::kChar},
+      {0, 16, at::kShort},         {0, 32, at::kInt},          {0, 64, at::kLong},
+      {2, 16, at::kHalf},          {4, 16, at::kBFloat16},     {2, 32, at::kFloat},
+      {2, 64, at::kDouble},        {5, 64, at::kComplexFloat}, {5, 128, at::kComplexDouble},
+      {10, 8, at::kFloat8_e4m3fn}, {12, 8, at::kFloat8_e5m2},  {1, 16, at::kUInt16},
+      {1, 32, at::kUInt32},        {1, 64, at::kUInt64}};
+  for (const Row& row : rows) {
+    if (row.code == dtype.code && row.bits == dtype.bits) return row.type;
+  }
+  TORCH_CHECK(false, "PyTorch has no dtype of code ", int{dtype.code}, " and ", int{dtype.bits},
+              " bits");
+}
+
+DLDataType dtype_of(at::ScalarType type) {
+  for (int code : {6, 1, 0, 2, 4, 5, 10, 12}) {
+    const auto bits = static_cast<uint8_t>(8 * c10::elementSize(type));
+    const DLDataType dtype{static_cast<uint8_t>(code), bits, 1};
+    try {
+      if (dtype_of(dtype) == type) return dtype;
+    } catch (const c10::Error&) {
+      continue;
+    }
+  }
+  TORCH_CHECK(false, "a result of dtype ", type, ", which the checks do not read");
+}
+
+at::Tensor tensor_of(const DLTensor& given) {
+  const at::IntArrayRef sizes(given.shape, static_cast<size_t>(given.ndim));
+  const at::IntArrayRef strides(given.strides, static_cast<size_t>(given.ndim));
+  const at::Tensor host =
+      at::from_blob(given.data, sizes, strides, at::TensorOptions().dtype(dtype_of(given.dtype)));
+  return emulated::on_device(host);
+}
+
+template <typename Raw>
+Raw read(Runtime& runtime) {
+  Raw raw;
+  runtime.read(raw);
+  return raw;
+}
+
+c10::IValue read_list(Runtime& runtime, const c10::Type& element, bool& present) {
+  present = true;
+  switch (element.kind()) {
+    case c10::TypeKind::TensorType: {
+      const auto raw = read<raw_tensors>(runtime);
+      present = raw.count >= 0;
+      c10::List<at::Tensor> tensors;
+      for (int64_t i = 0; i < raw.count; ++i) tensors.push_back(tensor_of(raw.items[i]));
+      return tensors;
+    }
+    case c10::TypeKind::SymIntType:
+    case c10::TypeKind::IntType: {
+      const auto raw = read<raw_ints>(runtime);
+      present = raw.count >= 0;
+      c10::List<int64_t> numbers;
+      for (int64_t i = 0; i < raw.count; ++i) numbers.push_back(raw.items[i]);
+      return numbers;
+    }
+    case c10::TypeKind::FloatType: {
+      const auto raw = read<raw_floats>(runtime);
+      present = raw.count >= 0;
+      c10::List<double> numbers;
+      for (int64_t i = 0; i < raw.count; ++i) numbers.push_back(raw.items[i]);
+      return numbers;
+    }
+    case c10::TypeKind::BoolType: {
+      const auto raw = read<raw_bools>(runtime);
+      present = raw.count >= 0;
+      c10::List<bool> flags;
+      for (int64_t i = 0; i < raw.count; ++i) flags.push_back(raw.items[i] != 0);
+      return flags;
+    }
+    default:
+      TORCH_CHECK(false, "a list of ", element.str(), ", which the checks do not pass");
+  }
+}
+
+c10::IValue read_value(Runtime& runtime, const c10::Type& type, bool optional) {
+  switch (type.kind()) {
+    case c10::TypeKind::OptionalType:
+      return read_value(runtime, *type.castRaw<c10::OptionalType>()->getElementType(), true);
+    case c10::TypeKind::TensorType: {
+      const auto* raw = read<const DLTensor*>(runtime);
+      return raw == nullptr ? c10::IValue() : c10::IValue(tensor_of(*raw));
+    }
+    case c10::TypeKind::ListType: {
+      bool present = true;
+      const c10::IValue list =
+          read_list(runtime, *type.castRaw<c10::ListType>()->getElementType(), present);
+      return present ? list : c10::IValue();
+    }
+    case c10::TypeKind::SymIntType:
+    case c10::TypeKind::IntType: {
+      if (!optional) return read<int64_t>(runtime);
+      const auto raw = read<raw_optional_int>(runtime);
+      return raw.present != 0 ? c10::IValue(raw.value) : c10::IValue();
+    }
+    case c10::TypeKind::FloatType: {
+      if (!optional) return read<double>(runtime);
+      const auto raw = read<raw_optional_float>(runtime);
+      return raw.present != 0 ? c10::IValue(raw.value) : c10::IValue();
+    }
+    case c10::TypeKind::BoolType: {
+      if (!optional) return read<uint8_t>(runtime) != 0;
+      const auto raw = read<raw_optional_bool>(runtime);
+      return raw.present != 0 ? c10::IValue(raw.value != 0) : c10::IValue();
+    }
+    case c10::TypeKind::StringType: {
+      const auto raw = read<raw_string>(runtime);
+      if (raw.data == nullptr) return {};
+      return std::string(raw.data, static_cast<size_t>(raw.size));
+    }
+    default:
+      TORCH_CHECK(false, "an argument of type ", type.str(), ", which the checks do not pass");
+  }
+}
+
+void write_result(Runtime& runtime, int32_t position, const at::Tensor& result) {
+  TORCH_CHECK(result.defined(), "the kernel returned an undefined tensor");
+  TORCH_CHECK(result.is_cuda(), "the kernel returned a tensor on ", result.device(),
+              " for tensors on cuda");
+  const at::Tensor host = emulated::on_host(result).contiguous();
+  const DLTensor* place = runtime.result(position, dtype_of(host.scalar_type()),
+                                         static_cast<int32_t>(host.dim()), host.sizes().data());
+  if (host.nbytes() != 0) std::memcpy(place->data, host.const_data_ptr(), host.nbytes());
+}
+
+void call(Runtime& runtime, const TorchOperator& named) {
+  for (const char* problem :
+       {named.problem != nullptr ? named.problem() : nullptr,
+        named.become_kernel != nullptr ? named.become_kernel(named.ns, named.name) : nullptr}) {
+    TORCH_CHECK(problem == nullptr, problem);
+  }
+  const std::string name = std::string(named.ns) + "::" + named.name;
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), "");
+  TORCH_CHECK(op.hasKernelForDispatchKey(c10::DispatchKey::CUDA),
+              "the source registers no kernel of ", name, " for CUDA");
+  torch::jit::Stack stack;
+  for (const c10::Argument& argument : op.schema().arguments()) {
+    stack.push_back(read_value(runtime, *argument.type(), false));
+  }
+  op.callBoxed(&stack);
+  const emulated::Unwatched unwatched;
+  int32_t position = 0;
+  for (const c10::IValue& result : stack) write_result(runtime, position++, result.toTensor());
+}
+
+}  // namespace
+
+void define_operator(const TorchOperator& op) {
+  static std::deque<torch::Library> definitions;
+  const std::string name = std::string(op.ns) + "::" + op.name;
+  if (c10::Dispatcher::singleton().findSchema({name, ""}).has_value()) return;
+  definitions.emplace_back(torch::Library::FRAGMENT, op.ns, std::nullopt, __FILE__, __LINE__);
+  definitions.back().def(op.schema);
+}
+
+std::string call_operator(Runtime& runtime, const TorchOperator& op) {
+  at::set_num_threads(1);
+  const emulated::DeviceCall device(runtime.fill());
+  const at::AutoDispatchBelowADInplaceOrView below;
+  try {
+    call(runtime, op);
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return {};
+}
+
+}  // namespace opsmith::harness

@@ -1,0 +1,120 @@
+"""The language of CUDA sources behind PyTorch's host code that are compiled for the CPU."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opsmith.errors import MissingDependencyError
+from opsmith.kernels.build import toolchain
+from opsmith.kernels.build.recipe import Recipe
+from opsmith.kernels.build.units import Generated, Unit
+from opsmith.kernels.cuda_emulator.language import INCLUDE, common_flags, runtime, watching_flags
+from opsmith.kernels.cuda_emulator.obstacles import find_obstacle
+from opsmith.kernels.cuda_emulator.rewriting import rewrite
+from opsmith.kernels.languages.torch_library import TorchLibrary, is_module, library_name
+
+if TYPE_CHECKING:
+    from opsmith.kernels.source import KernelSource
+
+_HERE = Path(__file__).parent
+#: Stand in for PyTorch's headers that need CUDA or Python.
+_TORCH_INCLUDE = _HERE / "torch_include"
+_DEVICE = _HERE / "torch"
+_BLOCKS = "#include <opsmith/detail/torch_library.h>\n"
+_MODULES = "#include <opsmith/detail/torch_module.h>\n"
+_BEFORE = "#include <opsmith/emulated/cuda.h>\n"
+#: Matches a name that is in the part of <torch/all.h> which ``torch_include/`` leaves out.
+_WHOLE = re.compile(
+    r"\btorch::(?:cuda|data|fft|jit|linalg|load|nested|nn|optim|save|serialize|sparse|special)\b"
+)
+#: PyTorch has nvcc compile extensions with these.
+_AS_PYTORCH = ("__CUDA_NO_HALF_OPERATORS__", "__CUDA_NO_HALF2_OPERATORS__")
+
+
+class TorchCudaOnCpu(TorchLibrary):
+    """The language of CUDA sources with ``api="torch"``, emulated on the CPU."""
+
+    name = "CUDA that registers itself, on the CPU"
+
+    def require(self, source: KernelSource, *, torch: bool = True) -> None:
+        """Require a C++ compiler, and a source that the emulator supports."""
+        del torch
+        toolchain.find_compiler(source.what)
+        obstacle = find_obstacle(source.path, behind_torch=True)
+        if obstacle is not None:
+            raise MissingDependencyError(
+                f"{source.what}: opsmith does not emulate this kernel: {obstacle}"
+            )
+
+    def unit(self, source: KernelSource) -> Unit:
+        """Return the unit of the rewritten source."""
+        name = f"{source.path.stem}_cuda.cpp"
+        rewritten = rewrite(source.path, name)
+        before = f"{_BEFORE}{_MODULES if is_module(source) else _BLOCKS}"
+        files = {**rewritten.files, name: f"{before}{rewritten.files[name]}"}
+        whole = ("OPSMITH_WHOLE_TORCH",) if any(map(_WHOLE.search, files.values())) else ()
+        return Unit(
+            name=f"{library_name(source)}_on_cpu",
+            source=name,
+            generated=Generated.of(files),
+            include_dirs=(_TORCH_INCLUDE, INCLUDE, *source.include_dirs),
+            defines=("OPSMITH_DISPATCH_KEY=CUDA", *_AS_PYTORCH, *whole),
+            flags=(
+                *("-fno-strict-aliasing", "-O1", "-g1", "-gdwarf-4", "-w"),
+                *("-iquote", str(source.path.parent)),
+                *common_flags(source.flags),
+                *watching_flags(source),
+            ),
+            full_torch=True,
+        )
+
+    def beside(self, source: KernelSource) -> dict[str, Any]:
+        """Return the options that link an adapter with the emulator's runtime."""
+        library = runtime(())
+        return {
+            "include_dirs": (INCLUDE,),
+            "defines": (),
+            "link_libraries": (
+                *source.link_libraries,
+                str(library),
+                f"-Wl,-rpath,{library.parent}",
+            ),
+        }
+
+
+_TORCH_CUDA_ON_CPU = TorchCudaOnCpu()
+
+
+def emulated_behind_torch(source: KernelSource) -> KernelSource:
+    """Return a CUDA source with ``api="torch"`` as a source to compile for the CPU.
+
+    Its code reports every access to the runtime, and can be called by `device_library` only.
+    """
+    return replace(source, language=_TORCH_CUDA_ON_CPU)
+
+
+def device_library(name: str, sources: tuple[Path, ...], include_dirs: tuple[Path, ...]) -> Path:
+    """Build a library with PyTorch's device "cuda" on the CPU, and return its path.
+
+    Args:
+        name: an identifier.
+        sources: further sources, which call operators on that device; see ``torch/device.h``.
+        include_dirs: their include folders.
+
+    Raises:
+        BuildError: the library does not compile.
+        MissingDependencyError: a program or library that building needs is missing.
+    """
+    library = runtime(())
+    return Recipe(
+        name,
+        [_DEVICE / "device.cpp", *sources],
+        include_dirs=[INCLUDE, _HERE / "runtime", _DEVICE, *include_dirs],
+        flags=("-O1", "-g1"),
+        link_libraries=(str(library), f"-Wl,-rpath,{library.parent}"),
+        torch="full",
+        what="PyTorch's CUDA device, emulated",
+    ).build()
