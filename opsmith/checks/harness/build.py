@@ -135,7 +135,8 @@ def build(source: KernelSource, sanitizer: str = "", *, emulated: bool = False) 
 
     if not source.language.has_entry:
         program = build_program(_PROGRAM, _DRIVER, settings, include_dirs=_PROGRAM_INCLUDE)
-        return Build(program, torch_source.library(source, names), source.path)
+        behind_torch = torch_source.library(source, names)
+        return Build(program, behind_torch, source.path, with_lines=lambda: behind_torch)
 
     @cache
     def with_lines() -> Path | None:

@@ -86,16 +86,16 @@ def outcome(build, fault, wrong, phase):
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_behind_host_code_is_found_and_named_with_its_line(build, fault):
     *_, code, words = FAULTS[fault]
-    marked = [
-        number
-        for number, line in enumerate(SOURCE.read_text().splitlines(), 1)
-        if re.search(rf"// FAULT .*\b{fault}\b", line)
-    ]
+    # A compiler gives code in the arguments of a macro the line where the macro begins.
+    lines = list(enumerate(SOURCE.read_text().splitlines(), 1))
+    macro = next(number for number, line in lines if "AT_DISPATCH" in line)
+    marked = [n for n, line in lines if re.search(rf"// FAULT .*\b{fault}\b", line)]
+    named = [f"behind_torch.cu:{n if n < macro else macro}" for n in marked]
     for phase in PHASES:
         found, message = outcome(build, fault, True, phase)
         assert found == code, message
         assert re.search(words, message), message
-        assert not marked or f"behind_torch.cu:{marked[0]}" in message, message
+        assert not named or re.search(rf"{named[0]}\b", message), message
 
 
 @pytest.mark.parametrize("fault", FAULTS)
