@@ -34,7 +34,8 @@ class Judged:
     Attributes:
         task: the name of the task.
         kind: ``"right"``, or one of `WRONG`.
-        outcome: ``"accepted"``, ``"undecided"``, or the row that refused it.
+        outcome: ``"accepted"``, ``"undecided"``, the row that refused it, or ``"raised"`` if it
+            raised an exception.
         message: the row's message.
     """
 
@@ -80,6 +81,8 @@ def judged(family: str, names: Sequence[str], kind: str, examples: int, seed: in
     for row in verdict.report.rows:
         name = row.operator.partition("::")[2]
         refused = {"failed": row.check, "cut short": "undecided"}.get(row.status)
+        if row.code == "OPS-CALL-RAISED":
+            refused = "raised"
         if name in names and (refused or name not in found):
             message = row.explain() if refused else ""
             found[name] = Judged(name, kind, refused or "accepted", message)

@@ -12,8 +12,8 @@ Weights = Float32[Tensor, "C"]
 
 @task(33, x=(3, 4, 5, 6), weight=(4,), bias=(4,))
 def batch_norm(x: Images, weight: Weights, bias: Weights) -> Images:
-    variance, mean = torch.var_mean(x, (0, 2, 3), correction=0, keepdim=True)
-    normalised = (x - mean) / torch.sqrt(variance + 1e-5)
+    centred = x - x.mean((0, 2, 3), keepdim=True)
+    normalised = centred / torch.sqrt((centred**2).mean((0, 2, 3), keepdim=True) + 1e-5)
     return normalised * weight[:, None, None] + bias[:, None, None]
 
 
@@ -26,7 +26,8 @@ def instance_norm(x: Images) -> Images:
 def group_norm(
     x: Float32[Tensor, "N 2*C H W"], weight: Float32[Tensor, "2*C"], bias: Float32[Tensor, "2*C"]
 ) -> Float32[Tensor, "N 2*C H W"]:
-    return functional.group_norm(x, 2, weight, bias)
+    # PyTorch folds weight and bias into a factor, so that an infinite weight gives NaN.
+    return functional.group_norm(x, 2) * weight[:, None, None] + bias[:, None, None]
 
 
 @task(36, x=(3, 8, 5, 6))
