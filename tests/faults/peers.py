@@ -12,6 +12,7 @@ from torch import Tensor
 
 from opsmith import Operator
 from opsmith.checks.numerics.gradients import has_gradient
+from opsmith.operators.core.arguments import every_tensor_in, map_tensors
 
 
 def sample(operator: Operator) -> dict[str, Any]:
@@ -31,17 +32,16 @@ def sample(operator: Operator) -> dict[str, Any]:
         dtype = torch.float32 if type_.dtypes.generic else getattr(torch, names[0])
         tensor = torch.randn(shape) * (1 if dtype.is_floating_point else 10)
         value = tensor.to(dtype)
-        made[parameter.name] = [value] * 2 if parameter.is_tensor_list else value
+        made[parameter.name] = [value, value.clone()] if parameter.is_tensor_list else value
     return made
 
 
 def allclose(operator: Operator, arguments: dict[str, Any]) -> bool:
     """Whether one comparison with the reference finds the fault."""
-    other = {k: v.clone() if isinstance(v, Tensor) else v for k, v in arguments.items()}
+    other = {k: map_tensors(v, Tensor.clone) for k, v in arguments.items()}
     gave, expected = operator(**arguments), operator.reference(**other)
     if expected is None:
-        gave = [v for v in arguments.values() if isinstance(v, Tensor)]
-        expected = [v for v in other.values() if isinstance(v, Tensor)]
+        gave, expected = ([t for _, t in every_tensor_in(one)] for one in (arguments, other))
     pairs = zip(_several(gave), _several(expected), strict=True)
     return not all(torch.allclose(a.double(), b.double(), 1e-2, 1e-2) for a, b in pairs)
 
