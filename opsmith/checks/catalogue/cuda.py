@@ -33,6 +33,7 @@ from opsmith.kernels.cuda_emulator import emulated, emulated_behind_torch, find_
 from opsmith.kernels.languages import cuda
 from opsmith.operators import Operator
 from opsmith.signature.fitting import Fitting
+from opsmith.signature.parameters import TensorListType
 
 #: Each phase has its own order, and its own initial memory: NaN and -1, the largest numbers, large
 #: negative numbers.
@@ -78,6 +79,8 @@ def _build(trial: Trial, sanitizer: str = "") -> tuple[harness.Build, tuple[str 
     trial.need(obstacle is None, f"opsmith does not emulate this kernel: {obstacle}")
     if behind_torch:
         trial.need(not sanitizer, 'opsmith has no sanitizers for kernels with api="torch"')
+        lists = any(isinstance(result.type, TensorListType) for result in trial.signature.results)
+        trial.need(not lists, 'opsmith emulates no kernel with api="torch" that returns a list')
         translated = emulated_behind_torch(source)
     else:
         translated = emulated(source, watched=not sanitizer)
