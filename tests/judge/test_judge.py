@@ -430,6 +430,13 @@ def test_exit_codes_and_json(cli, candidate):
 
 
 @pytest.mark.slow
+def test_without_options_a_wrong_candidate_is_refused(cli, candidate):
+    refused = cli("judge", SPEC, "--candidate", candidate("return x * 0"), "--first")
+    assert refused.code == 1, refused.stderr
+    assert "OPS-VALUE-WRONG" in refused.stdout
+
+
+@pytest.mark.slow
 def test_a_file_that_cannot_be_used_and_nothing_to_judge_have_exit_codes_of_their_own(
     cli, candidate, tmp_path
 ):
