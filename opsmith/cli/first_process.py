@@ -24,8 +24,12 @@ def leave_the_first_process() -> None:
 
 def run_in_child() -> None:
     """Return in a child process; the parent hands on signals, and ends after all its children."""
+    # A signal that comes before the parent can hand it on waits until then.
+    handed_on = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, handed_on)
     child = os.fork()
     if child == 0:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return
 
     def hand_on(number: int, _: object) -> None:
@@ -36,6 +40,7 @@ def run_in_child() -> None:
     signal.signal(signal.SIGHUP, hand_on)
     # A terminal sends its interrupts to the child as well.
     signal.signal(signal.SIGINT, signal.SIG_IGN if os.isatty(0) else hand_on)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     deadline = time.monotonic() + _PATIENCE_SECONDS
     with contextlib.suppress(ChildProcessError):
