@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # A third of the time of these tests would go into optimising code that runs for a moment. What is
 # in the environment already wins: `CXXFLAGS=-O3 make test` compiles as a user's build does. PyTorch
@@ -29,6 +30,10 @@ for _number, _usual in (
 ):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _usual)
+
+# A busy machine takes as long for an example as it takes; that says nothing about the code.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 #: Number of cases of one slow test that continuous integration runs.
 _SLOW_CASES = 4
