@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from opsmith import checks
 from opsmith.checks.report.rows import Row
 from opsmith.checks.run_report import Report
-from opsmith.checks.worker_pool import keep_workers
+from opsmith.checks.workers.worker_pool import keep_workers
 from opsmith.errors import CheckError, OpsmithError
 from opsmith.operators import Operator
 from opsmith.operators.classes import CustomClass, Method

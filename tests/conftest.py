@@ -84,7 +84,7 @@ def _quick_garbage_collection() -> None:
 def _kept_worker() -> None:
     """Keep what checks run in for the next test, once something imported the checks."""
     if "opsmith.checks.isolation" in sys.modules:
-        from opsmith.checks.worker_pool import keep_workers
+        from opsmith.checks.workers.worker_pool import keep_workers
 
         keep_workers()
 

@@ -25,7 +25,7 @@ from opsmith.signature import (
     result_shapes,
     signature_of,
 )
-from opsmith.signature.folding import fold
+from opsmith.signature.solving.folding import fold
 
 
 def _tensor(*shape: int, dtype: str = "float32", device: str = "cpu") -> TensorInfo:

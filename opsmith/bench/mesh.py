@@ -31,10 +31,10 @@ from opsmith.errors import OpsmithError
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import each_tensor, flatten, map_named_tensors
-from opsmith.operators.dispatch.sharding_rules import concrete_rules
-from opsmith.signature import expressions
-from opsmith.signature.shapes import Fixed
+from opsmith.operators.dispatch.ranks.sharding_rules import concrete_rules
 from opsmith.signature.sharding import unsharded
+from opsmith.signature.sizes import expressions
+from opsmith.signature.sizes.shapes import Fixed
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DeviceMesh

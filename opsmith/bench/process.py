@@ -58,7 +58,7 @@ class _Timed:
     def do_load(self, request: dict[str, Any], payload: bytes) -> Reply:
         """Import an operator, and list the contestants that can be timed in this process."""
         from opsmith.bench.contestants import contestants, references
-        from opsmith.checks.cases.import_location import Location, obtain
+        from opsmith.checks.cases.reruns.import_location import Location, obtain
         from opsmith.operators.importing import import_module
 
         sys.path[:] = request["path"]

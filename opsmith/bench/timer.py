@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from torch import Tensor
 
 from opsmith.bench.inputs import Batch
-from opsmith.checks.cases.import_location import Location
+from opsmith.checks.cases.reruns.import_location import Location
 from opsmith.checks.isolation.launch import python
 from opsmith.checks.isolation.supervisor_client import GarbledError, Supervised
 from opsmith.checks.isolation.wire import Reader, WireError

@@ -10,7 +10,7 @@ import hypothesis
 from opsmith.checks.attribution import Attribution
 from opsmith.checks.cases.case import FAILED_BEFORE, Case
 from opsmith.checks.cases.failure import Failure, Inapplicable
-from opsmith.checks.cases.rerun_case import Replay
+from opsmith.checks.cases.reruns.rerun_case import Replay
 from opsmith.checks.isolation.user_traceback import raised
 from opsmith.checks.numerics.oracle import RefusedError
 from opsmith.checks.report.case_counts import CaseCounts

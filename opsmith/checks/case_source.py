@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from opsmith.checks.case_runner import CaseRunner
 from opsmith.checks.case_sampler import CaseSampler
 from opsmith.checks.cases.case import Case
-from opsmith.checks.cases.registered_cases import (
+from opsmith.checks.cases.reruns.registered_cases import (
     author_cases,
     few_of,
     has_no_small_size,
@@ -18,16 +18,16 @@ from opsmith.checks.cases.registered_cases import (
     size_of,
     spread,
 )
+from opsmith.checks.cases.reruns.user_cases import given_cases
 from opsmith.checks.cases.sampling import Wanted, cases, pairs
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import Subject
-from opsmith.checks.cases.user_cases import given_cases
 from opsmith.checks.report.case_counts import CaseCounts
 from opsmith.operators import Operator
 from opsmith.signature.dtype_variables import fit
 
 if TYPE_CHECKING:
-    from opsmith.checks.cases.failure_database import Stored
+    from opsmith.checks.cases.reruns.failure_database import Stored
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,13 @@ from torch import Tensor
 
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.reference_call import run_reference
-from opsmith.checks.cases.registered_cases import MODEST
+from opsmith.checks.cases.reruns.registered_cases import MODEST
 from opsmith.checks.cases.sampling import Wanted, cases
 from opsmith.checks.cases.search import search
 from opsmith.checks.trial import Trial
 from opsmith.operators.core.torch_threads import threads
 from opsmith.signature import Parameter, Signature
-from opsmith.signature.shapes import Variadic
+from opsmith.signature.sizes.shapes import Variadic
 from opsmith.targets import relative_difference
 
 #: Number of combinations that one export is compared on.

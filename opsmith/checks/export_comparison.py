@@ -13,7 +13,7 @@ from torch import Tensor
 
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure, Inapplicable
-from opsmith.checks.cases.registered_cases import shown_shapes
+from opsmith.checks.cases.reruns.registered_cases import shown_shapes
 from opsmith.checks.constant_coverage import Telling, shown_facts
 from opsmith.checks.numerics.oracle import Expected, RefusedError
 from opsmith.checks.trial import Trial

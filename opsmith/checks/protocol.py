@@ -127,8 +127,8 @@ def all_checks() -> list[Check]:
     """Return every check, in the order in which they run."""
     # Imported by name, since the files of the catalogue import this module.
     catalogue = importlib.import_module("opsmith.checks.catalogue")
-    for module in pkgutil.iter_modules(catalogue.__path__):
-        importlib.import_module(f"{catalogue.__name__}.{module.name}")
+    for module in pkgutil.walk_packages(catalogue.__path__, f"{catalogue.__name__}."):
+        importlib.import_module(module.name)
     return sorted(_CHECKS.values(), key=lambda one: (one.order, one.name))
 
 

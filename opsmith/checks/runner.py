@@ -15,24 +15,31 @@ from typing import Any
 from opsmith.checks.case_runner import Announce
 from opsmith.checks.cases.case import FAILED_BEFORE, Case
 from opsmith.checks.cases.failure import Failure, Inapplicable
-from opsmith.checks.cases.failure_database import Stored, beside, drop, file_for, store, stored_in
-from opsmith.checks.cases.import_location import NotLocatedError, locate
-from opsmith.checks.cases.rerun_case import Replay
-from opsmith.checks.cases.rerun_command import command_of
+from opsmith.checks.cases.reruns.failure_database import (
+    Stored,
+    beside,
+    drop,
+    file_for,
+    store,
+    stored_in,
+)
+from opsmith.checks.cases.reruns.import_location import NotLocatedError, locate
+from opsmith.checks.cases.reruns.rerun_case import Replay
+from opsmith.checks.cases.reruns.rerun_command import command_of
+from opsmith.checks.cases.reruns.user_cases import keep_given, write_cases
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import Subject, subject_on, subjects_of
-from opsmith.checks.cases.user_cases import keep_given, write_cases
-from opsmith.checks.helpers import helped
 from opsmith.checks.isolation.kernel_client import Caller
 from opsmith.checks.isolation.process_state import Surroundings
 from opsmith.checks.protocol import Check, selected
 from opsmith.checks.report.rows import REFUSED, Row, Status
 from opsmith.checks.run_report import Report
-from opsmith.checks.schedule import Planned, Progress, Schedule
 from opsmith.checks.snippet import snippet
 from opsmith.checks.trial import Trial
-from opsmith.checks.worker_client import ElsewhereError, Worker
-from opsmith.checks.worker_pool import borrowed
+from opsmith.checks.workers.helpers import helped
+from opsmith.checks.workers.schedule import Planned, Progress, Schedule
+from opsmith.checks.workers.worker_client import ElsewhereError, Worker
+from opsmith.checks.workers.worker_pool import borrowed
 from opsmith.errors import MissingDependencyError, OpsmithError
 from opsmith.kernels import get_device
 from opsmith.operators import Operator

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
-from opsmith.checks.cases.rerun_command import beside, file_of
+from opsmith.checks.cases.reruns.rerun_command import beside, file_of
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import Subject
 from opsmith.checks.numerics.gradients import arriving_layout, leaves_of

@@ -14,7 +14,7 @@ from opsmith.checks.case_sampler import CaseSampler
 from opsmith.checks.case_source import CaseSource, Selection
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure, Inapplicable
-from opsmith.checks.cases.rerun_case import Replay
+from opsmith.checks.cases.reruns.rerun_case import Replay
 from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import Subject

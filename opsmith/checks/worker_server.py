@@ -60,7 +60,8 @@ def main() -> None:
 
 def _import_all() -> None:
     from opsmith.checks import protocol, runner
-    from opsmith.checks.cases import import_location, search
+    from opsmith.checks.cases import search
+    from opsmith.checks.cases.reruns import import_location
     from opsmith.checks.isolation import kernel_client, kernel_server
 
     protocol.all_checks()
@@ -118,7 +119,7 @@ def _requests() -> Iterator[dict[str, Any]]:
 
 def _import(request: dict[str, Any], answers: int) -> Operator | None:
     """Import the operator's module and load its kernels; `None` if it declares another operator."""
-    from opsmith.checks.cases.import_location import Location, NotLocatedError, obtain
+    from opsmith.checks.cases.reruns.import_location import Location, NotLocatedError, obtain
     from opsmith.errors import OpsmithError
 
     try:
@@ -169,7 +170,7 @@ def _threads() -> int:
 
 
 def _serve_row(request: dict[str, Any], operator: Operator, answers: int, forked: bool) -> None:
-    from opsmith.checks.cases.rerun_case import Replay
+    from opsmith.checks.cases.reruns.rerun_case import Replay
     from opsmith.checks.cases.settings import Settings
     from opsmith.checks.protocol import all_checks
     from opsmith.checks.runner import run_check

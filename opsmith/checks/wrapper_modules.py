@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import flatten, map_tensors
-from opsmith.signature import Signature, TensorType, expressions
-from opsmith.signature.shapes import Fixed, Variadic
+from opsmith.signature import Signature, TensorType
+from opsmith.signature.sizes import expressions
+from opsmith.signature.sizes.shapes import Fixed, Variadic
 
 
 class OneCall(nn.Module):

@@ -118,7 +118,7 @@ def _derived(operator: "Operator") -> Iterator[str]:
 def _sharding(operator: "Operator") -> Iterator[str]:
     """Yield the rules for DTensors, and why a dimension has none."""
     from opsmith.operators.adopted import AdoptedOperator
-    from opsmith.operators.dispatch.sharding_rules import backward_of
+    from opsmith.operators.dispatch.ranks.sharding_rules import backward_of
     from opsmith.signature.sharding import sharding_rules, unsharded
 
     if isinstance(operator, AdoptedOperator):

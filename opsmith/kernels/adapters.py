@@ -30,9 +30,9 @@ from opsmith.kernels.codegen.render import TEMPLATES, kernel_files, render
 from opsmith.kernels.codegen.symbols import entry_symbol, register_symbol, unregister_symbol
 from opsmith.kernels.codegen.validation import ValidationCode
 from opsmith.kernels.source import KernelSource
-from opsmith.signature.expressions import Expression
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Parameter
+from opsmith.signature.sizes.expressions import Expression
 
 __all__ = [
     "Argument",

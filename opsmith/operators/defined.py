@@ -17,7 +17,7 @@ from opsmith.operators.core.lazy import late
 from opsmith.operators.core.operator import F, Kernel, Operator, P, R, RegisteredOperator
 from opsmith.operators.core.rule import Rule, require_gradient_arguments
 from opsmith.operators.core.source_location import where_written
-from opsmith.operators.dispatch import autocast, graph_caches, sharding
+from opsmith.operators.dispatch import autocast, graph_caches
 from opsmith.operators.dispatch.kernel import (
     PythonKernel,
     device_types_of,
@@ -25,6 +25,7 @@ from opsmith.operators.dispatch.kernel import (
     host_kernel_without_tensors,
     native_kernel,
 )
+from opsmith.operators.dispatch.ranks import sharding
 from opsmith.operators.dispatch.registration import Registration
 from opsmith.signature import Signature
 from opsmith.signature.suggestions import refuse_unknown_keywords

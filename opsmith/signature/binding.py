@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from opsmith.errors import ArgumentError
-from opsmith.signature import expressions
-from opsmith.signature.conditions import Condition, unsatisfied
 from opsmith.signature.constraints import Bound, Order, Sum, ValueRange, range_limits, range_text
 from opsmith.signature.dtype_variables import joined
 from opsmith.signature.equations import Equation, refused_size
-from opsmith.signature.expressions import Integer, Name
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Parameter, ScalarType, SequenceType, TensorType
-from opsmith.signature.shapes import Fixed, Variadic
+from opsmith.signature.sizes import expressions
+from opsmith.signature.sizes.conditions import Condition, unsatisfied
+from opsmith.signature.sizes.expressions import Integer, Name
+from opsmith.signature.sizes.shapes import Fixed, Variadic
 
 Check = Callable[[Any, Callable[[], str]], None]
 """Receives a condition (perhaps symbolic), and a function that returns the message if it fails."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import NoReturn
 
-from opsmith.signature import shapes, validity
+from opsmith.signature import validity
 from opsmith.signature.model import Signature
-from opsmith.signature.shapes import Shape
+from opsmith.signature.sizes import shapes
+from opsmith.signature.sizes.shapes import Shape
 
 
 def was_checked(qualname: str) -> bool:

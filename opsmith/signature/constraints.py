@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from opsmith.signature import expressions
-from opsmith.signature.expressions import Expression, Integer
+from opsmith.signature.sizes import expressions
+from opsmith.signature.sizes.expressions import Expression, Integer
 
 LARGEST = 2**63 - 1
 """The limit at which sums and products of sizes stop growing, in C++ too."""

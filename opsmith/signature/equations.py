@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from opsmith.signature import expressions
-from opsmith.signature.expressions import Binary, Call, Expression, Integer, Name
 from opsmith.signature.parameters import Parameter
-from opsmith.signature.shapes import Fixed
+from opsmith.signature.sizes import expressions
+from opsmith.signature.sizes.expressions import Binary, Call, Expression, Integer, Name
+from opsmith.signature.sizes.shapes import Fixed
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, get_args, get_origin
 
-from opsmith.signature import checking, expressions
+from opsmith.signature import checking
 from opsmith.signature.annotations import (
     Annotation,
     Between,
@@ -30,7 +30,6 @@ from opsmith.signature.annotations import (
 )
 from opsmith.signature.constraints import Bound, Constraint, Order, PartStarts, Sum, ValueRange
 from opsmith.signature.dtypes import ALL_DTYPES, ANY, COMMON, DTypes, known_dtypes
-from opsmith.signature.expressions import ExpressionError
 from opsmith.signature.parameters import (
     Kind,
     Result,
@@ -43,7 +42,9 @@ from opsmith.signature.parameters import (
     is_integral,
     quoted,
 )
-from opsmith.signature.shapes import ShapeError
+from opsmith.signature.sizes import expressions
+from opsmith.signature.sizes.expressions import ExpressionError
+from opsmith.signature.sizes.shapes import ShapeError
 from opsmith.signature.suggestions import annotation_slip
 
 _KINDS: dict[Any, Kind] = {int: "int", float: "float", bool: "bool", str: "str"}

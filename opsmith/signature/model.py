@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from opsmith.signature import conditions, expressions
-from opsmith.signature.conditions import Condition
 from opsmith.signature.dtype_variables import (
     UNBOUND,
     DtypeVariable,
@@ -25,7 +23,9 @@ from opsmith.signature.parameters import (
     TensorType,
 )
 from opsmith.signature.schema import schema_of
-from opsmith.signature.shapes import Fixed, Variadic, bound_by
+from opsmith.signature.sizes import conditions, expressions
+from opsmith.signature.sizes.conditions import Condition
+from opsmith.signature.sizes.shapes import Fixed, Variadic, bound_by
 
 
 @dataclass(frozen=True)

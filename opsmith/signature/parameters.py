@@ -8,7 +8,7 @@ from typing import Any, Literal
 from opsmith.signature.annotations import Selects
 from opsmith.signature.constraints import Constraint, ValueRange
 from opsmith.signature.dtypes import INTEGRAL, DTypes
-from opsmith.signature.shapes import Shape
+from opsmith.signature.sizes.shapes import Shape
 
 Kind = Literal["int", "float", "bool", "str"]
 

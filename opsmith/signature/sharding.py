@@ -21,12 +21,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from opsmith.signature import expressions
 from opsmith.signature.constraints import Constraint, Order
-from opsmith.signature.expressions import Name
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Parameter, Result
-from opsmith.signature.shapes import Fixed, Shape, Variadic, bound_by
+from opsmith.signature.sizes import expressions
+from opsmith.signature.sizes.expressions import Name
+from opsmith.signature.sizes.shapes import Fixed, Shape, Variadic, bound_by
 
 
 @dataclass(frozen=True)

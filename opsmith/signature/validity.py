@@ -6,9 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import NoReturn
 
-from opsmith.signature import expressions
 from opsmith.signature.annotations import Selects
-from opsmith.signature.conditions import Comparison, decided
 from opsmith.signature.constraints import Constraint, Order, PartStarts, Sum, ValueRange
 from opsmith.signature.dtypes import COMPLEX, FLOATING, DTypes
 from opsmith.signature.equations import unsolvable
@@ -21,7 +19,9 @@ from opsmith.signature.parameters import (
     TensorType,
     is_integral,
 )
-from opsmith.signature.shapes import Fixed, Unnamed, Variadic
+from opsmith.signature.sizes import expressions
+from opsmith.signature.sizes.conditions import Comparison, decided
+from opsmith.signature.sizes.shapes import Fixed, Unnamed, Variadic
 
 Refuse = Callable[[str], NoReturn]
 

@@ -6,8 +6,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from opsmith.signature.declare import signature_of
-from opsmith.signature.inference import infer, result_sizes
-from opsmith.signature.shapes import parse
+from opsmith.signature.sizes.shapes import parse
+from opsmith.signature.solving.inference import infer, result_sizes
 
 
 def joined(

@@ -11,12 +11,13 @@ import torch
 from jaxtyping import AbstractDtype
 from torch import Tensor
 
-from opsmith.signature import Between, NonDifferentiable, expressions, shapes, signature_of
+from opsmith.signature import Between, NonDifferentiable, signature_of
 from opsmith.signature.class_model import ClassModel, MethodModel, is_number
 from opsmith.signature.constraints import Bound, Order, PartStarts, Sum, ValueRange, range_text
 from opsmith.signature.declare import split_qualname
 from opsmith.signature.dtypes import ALL_DTYPES, known_dtypes
 from opsmith.signature.parameters import NO_DEFAULT, ScalarType
+from opsmith.signature.sizes import expressions, shapes
 
 ORDER_INDEX = "order [0 <= value < 3]"
 FLOATS = "float16 bfloat16 float32 float64"

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from opsmith.errors import ArgumentError
 from opsmith.operators.core.arguments import describe
-from opsmith.signature import Bindings, Parameter, Signature, bind, expressions
-from opsmith.signature.conditions import Condition
-from opsmith.signature.expressions import Scalar
-from opsmith.signature.shapes import Fixed, Shape, Variadic
+from opsmith.signature import Bindings, Parameter, Signature, bind
+from opsmith.signature.sizes import expressions
+from opsmith.signature.sizes.conditions import Condition
+from opsmith.signature.sizes.expressions import Scalar
+from opsmith.signature.sizes.shapes import Fixed, Shape, Variadic
 
 #: The most elements of a tensor with a size that breaks a condition.
 _MOST = 1 << 24

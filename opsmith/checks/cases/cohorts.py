@@ -24,17 +24,11 @@ from opsmith.checks.cases.boundary_values import (
 from opsmith.checks.cases.dependencies import scalars_in_shapes
 from opsmith.checks.cases.sampling import Wanted
 from opsmith.operators.core.arguments import DTYPES
-from opsmith.signature import (
-    Parameter,
-    ScalarType,
-    SequenceType,
-    Signature,
-    TensorType,
-    expressions,
-)
+from opsmith.signature import Parameter, ScalarType, SequenceType, Signature, TensorType
 from opsmith.signature.constraints import ValueRange
-from opsmith.signature.fitting import Fitting
-from opsmith.signature.shapes import Variadic
+from opsmith.signature.sizes import expressions
+from opsmith.signature.sizes.shapes import Variadic
+from opsmith.signature.solving.fitting import Fitting
 
 #: Sizes around the usual ends of blocks and vectors of kernels, in groups of one magnitude.
 _BOUNDARIES = (

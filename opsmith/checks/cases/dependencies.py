@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from opsmith.signature import Parameter, Result, Signature, expressions
-from opsmith.signature.shapes import Fixed
+from opsmith.signature import Parameter, Result, Signature
+from opsmith.signature.sizes import expressions
+from opsmith.signature.sizes.shapes import Fixed
 
 
 def reads_of(parameter: Parameter) -> frozenset[str]:

@@ -36,13 +36,13 @@ from opsmith.signature import (
     Signature,
     TensorType,
     bind,
-    expressions,
     result_shapes,
 )
 from opsmith.signature.constraints import range_limits
 from opsmith.signature.dtype_variables import parts
-from opsmith.signature.fitting import Fitting
-from opsmith.signature.shapes import Fixed, Variadic
+from opsmith.signature.sizes import expressions
+from opsmith.signature.sizes.shapes import Fixed, Variadic
+from opsmith.signature.solving.fitting import Fitting
 
 #: Sizes to sample; Hypothesis shrinks towards the front. Odd sizes and neighbours of powers of two
 #: leave a remainder in vectorised loops.

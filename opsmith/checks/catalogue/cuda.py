@@ -32,8 +32,8 @@ from opsmith.kernels.build import ptxas
 from opsmith.kernels.cuda_emulator import emulated, emulated_behind_torch, find_obstacle
 from opsmith.kernels.languages import cuda
 from opsmith.operators import Operator
-from opsmith.signature.fitting import Fitting
 from opsmith.signature.parameters import TensorListType
+from opsmith.signature.solving.fitting import Fitting
 
 #: Each phase has its own order, and its own initial memory: NaN and -1, the largest numbers, large
 #: negative numbers.

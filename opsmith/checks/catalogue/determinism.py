@@ -10,7 +10,7 @@ from torch import Tensor
 
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
-from opsmith.checks.cases.registered_cases import shown_shapes
+from opsmith.checks.cases.reruns.registered_cases import shown_shapes
 from opsmith.checks.cases.sampling import SIZES, Wanted
 from opsmith.checks.cases.subject import REFERENCE
 from opsmith.checks.numerics.comparison import compare, difference

@@ -18,8 +18,8 @@ from opsmith.checks.trial import Trial
 from opsmith.compat.torch_modules import FAKES
 from opsmith.compat.torch_tracing import fake_mode, named_source
 from opsmith.operators.core.arguments import dtype_name, flatten, holds_tensors
-from opsmith.signature import expressions
-from opsmith.signature.shapes import Fixed, Variadic
+from opsmith.signature.sizes import expressions
+from opsmith.signature.sizes.shapes import Fixed, Variadic
 
 
 @define_check(

@@ -28,13 +28,14 @@ from opsmith.checks.numerics.selections import selection_of
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.operators.core.arguments import DTYPES, dtype_name, flatten, map_tensors
-from opsmith.signature import Parameter, Signature, TensorInfo, bind, expressions, result_shapes
+from opsmith.signature import Parameter, Signature, TensorInfo, bind, result_shapes
 from opsmith.signature.binding import Bindings
 from opsmith.signature.constraints import ValueRange
 from opsmith.signature.dtype_variables import parts
-from opsmith.signature.expressions import Name
-from opsmith.signature.fitting import Fitting
-from opsmith.signature.shapes import Fixed, Variadic
+from opsmith.signature.sizes import expressions
+from opsmith.signature.sizes.expressions import Name
+from opsmith.signature.sizes.shapes import Fixed, Variadic
+from opsmith.signature.solving.fitting import Fitting
 
 #: The product of the two sides exceeds 2**31, while anything computed from one side is small.
 _SIDES = (46_342, 46_343)

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from opsmith.checks import ranks
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.sampling import Wanted
-from opsmith.checks.compiled_ranks import compare_compiled
-from opsmith.checks.found_claims import FoundClaims
 from opsmith.checks.numerics.comparison import same_bits
 from opsmith.checks.numerics.gradients import has_gradient, is_differentiable, leaves_of
 from opsmith.checks.numerics.oracle import Expected, RefusedError
 from opsmith.checks.protocol import define_check
+from opsmith.checks.ranks import calls as ranks
+from opsmith.checks.ranks.compiled import compare_compiled
+from opsmith.checks.ranks.found_claims import FoundClaims
 from opsmith.checks.trial import Trial
 from opsmith.checks.trial_gradients import random_cotangents, true_gradients
 from opsmith.compat.communication import Communication
@@ -35,8 +35,8 @@ from opsmith.signature.sharding import sharding_rules
 if TYPE_CHECKING:
     from torch.distributed.tensor import DeviceMesh
 
-    from opsmith.operators.dispatch.sharding_plan import Move
-    from opsmith.operators.dispatch.sharding_rules import ConcreteRule
+    from opsmith.operators.dispatch.ranks.sharding_plan import Move
+    from opsmith.operators.dispatch.ranks.sharding_rules import ConcreteRule
 
 _MESHES = ((2,), (4,), (3,), (2, 2))
 #: Sizes that the ranks divide, that they do not, fewer than they are, and none.
@@ -67,7 +67,7 @@ def sharding(trial: Trial) -> None:
     trial.attribution.wrong = "OPS-SHARDING-WRONG"
     trial.attribution.raises = "OPS-SHARDING-RAISED"
 
-    from opsmith.operators.dispatch.sharding_rules import backward_of
+    from opsmith.operators.dispatch.ranks.sharding_rules import backward_of
 
     foreign = has_strategy(operator.overload)
     ruled = (
@@ -120,7 +120,7 @@ class _OneCase:
 
     def run(self) -> None:
         """Call with the placements of every rule, and with some that have to be redistributed."""
-        from opsmith.operators.dispatch.sharding_rules import concrete_rules
+        from opsmith.operators.dispatch.ranks.sharding_rules import concrete_rules
 
         rules = [] if self.foreign else concrete_rules(self.trial.operator, self.arguments)
         floating = (t for _, t in self.case.tensors() if t.is_floating_point())
@@ -136,7 +136,7 @@ class _OneCase:
 
     def compile(self) -> bool:
         """Compile calls on two ranks by the first rules, and return whether there were any."""
-        from opsmith.operators.dispatch.sharding_rules import concrete_rules
+        from opsmith.operators.dispatch.ranks.sharding_rules import concrete_rules
 
         if self.foreign or not all(value.numel() for value in self.truth.values):
             return False
@@ -170,7 +170,7 @@ class _OneCase:
         """Yield placements of single tensors, and of all that have a dimension, claimed or not."""
         from torch.distributed.tensor import Partial, Replicate, Shard
 
-        from opsmith.signature.shapes import Fixed
+        from opsmith.signature.sizes.shapes import Fixed
 
         names = [p.name for p in self.case.signature.tensors if each_tensor(self.arguments[p.name])]
         whole: dict[str, Any] = dict.fromkeys(names, Replicate())
@@ -238,7 +238,7 @@ class _OneCase:
         rules: Sequence[ConcreteRule] | None,
         what: str,
     ) -> None:
-        from opsmith.operators.dispatch.sharding_plan import chosen_rules, planned_moves
+        from opsmith.operators.dispatch.ranks.sharding_plan import chosen_rules, planned_moves
 
         signature = self.case.signature
         whole = self.case.make(HOST)

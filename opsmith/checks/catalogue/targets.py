@@ -13,7 +13,7 @@ from torch import Tensor
 from opsmith.checks.cases.broken_conditions import Broken, broken_conditions
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
-from opsmith.checks.cases.import_location import module_of
+from opsmith.checks.cases.reruns.import_location import module_of
 from opsmith.checks.cases.sampling import DYNAMIC_SIZES, Wanted
 from opsmith.checks.cases.subject import is_float
 from opsmith.checks.constant_coverage import telling_cases

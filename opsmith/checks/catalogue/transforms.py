@@ -16,9 +16,10 @@ from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.kernels import HOST
 from opsmith.operators.core.arguments import each_tensor, flatten
-from opsmith.signature import Parameter, Result, Signature, expressions
-from opsmith.signature.expressions import Name
-from opsmith.signature.shapes import Fixed, Shape, Variadic
+from opsmith.signature import Parameter, Result, Signature
+from opsmith.signature.sizes import expressions
+from opsmith.signature.sizes.expressions import Name
+from opsmith.signature.sizes.shapes import Fixed, Shape, Variadic
 
 
 @define_check(

@@ -22,19 +22,11 @@ from opsmith.errors import OpsmithError
 from opsmith.kernels.build.devices import host_reads
 from opsmith.operators.core.arguments import DTYPES, describe, dtype_name
 from opsmith.operators.core.value_checks import check_values
-from opsmith.signature import (
-    Parameter,
-    ScalarType,
-    SequenceType,
-    Signature,
-    Sum,
-    TensorType,
-    bind,
-    expressions,
-)
+from opsmith.signature import Parameter, ScalarType, SequenceType, Signature, Sum, TensorType, bind
 from opsmith.signature.binding import Bindings
-from opsmith.signature.expressions import Name
-from opsmith.signature.shapes import Fixed, Variadic
+from opsmith.signature.sizes import expressions
+from opsmith.signature.sizes.expressions import Name
+from opsmith.signature.sizes.shapes import Fixed, Variadic
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.signature import Parameter
 from opsmith.signature.dtype_variables import parts
-from opsmith.signature.fitting import Fitting
-from opsmith.signature.shapes import Variadic
+from opsmith.signature.sizes.shapes import Variadic
+from opsmith.signature.solving.fitting import Fitting
 
 #: Layouts that the author's cases are tried in too.
 _COMMON = (TRANSPOSED, SLICED, EXPANDED, PADDED)

@@ -53,7 +53,7 @@ class Known:
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Import the operator from the location in the request."""
-        from opsmith.checks.cases.import_location import Location, obtain
+        from opsmith.checks.cases.reruns.import_location import Location, obtain
 
         sys.path[:] = request["path"]
         self._operator = obtain(Location.from_json(request["location"]))

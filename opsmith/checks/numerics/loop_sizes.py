@@ -17,7 +17,7 @@ from opsmith.checks.cases.sampling import Wanted, cases
 from opsmith.checks.cases.search import search
 from opsmith.compat.torch_tracing import TorchDispatchMode
 from opsmith.operators import Operator
-from opsmith.signature.fitting import Fitting
+from opsmith.signature.solving.fitting import Fitting
 
 #: Largest number of calls in one run of the reference: a case then takes a second or two.
 _CALLS = 6000

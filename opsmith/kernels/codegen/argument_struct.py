@@ -13,7 +13,6 @@ from opsmith.kernels.codegen.cpp_names import (
     identifier,
     quote,
 )
-from opsmith.signature.expressions import Name
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import (
     Parameter,
@@ -23,7 +22,8 @@ from opsmith.signature.parameters import (
     TensorListType,
     TensorType,
 )
-from opsmith.signature.shapes import Fixed
+from opsmith.signature.sizes.expressions import Name
+from opsmith.signature.sizes.shapes import Fixed
 
 _SCALARS = {
     "int": ("int64_t", "int64_t", "opsmith::raw_optional_int"),

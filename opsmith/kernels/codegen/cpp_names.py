@@ -6,9 +6,9 @@ import math
 import re
 from collections.abc import Callable
 
-from opsmith.signature import expressions
 from opsmith.signature.dtypes import ALL_DTYPES
-from opsmith.signature.expressions import Binary, Call, Expression, Integer, Name, Scalar
+from opsmith.signature.sizes import expressions
+from opsmith.signature.sizes.expressions import Binary, Call, Expression, Integer, Name, Scalar
 
 ELEMENT_TYPES = {
     "bool": "bool",

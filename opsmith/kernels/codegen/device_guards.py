@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from opsmith.kernels.codegen.cpp_names import expression, identifier, quote
 from opsmith.kernels.codegen.validation import ValidationCode
-from opsmith.signature import expressions
 from opsmith.signature.constraints import ValueRange
-from opsmith.signature.expressions import Expression
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Parameter, TensorType
+from opsmith.signature.sizes import expressions
+from opsmith.signature.sizes.expressions import Expression
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,10 @@ from opsmith.signature.constraints import (
     ValueRange,
 )
 from opsmith.signature.equations import Equation
-from opsmith.signature.expressions import Expression, Integer, Name
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Parameter, Result, ScalarType, SequenceType, TensorType
-from opsmith.signature.shapes import Dim, Fixed, Shape, Variadic
+from opsmith.signature.sizes.expressions import Expression, Integer, Name
+from opsmith.signature.sizes.shapes import Dim, Fixed, Shape, Variadic
 
 _COMPARE = {
     "==": "equal_to",

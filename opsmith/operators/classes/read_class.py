@@ -21,7 +21,6 @@ from opsmith.signature import (
     Signature,
     TensorListType,
     TensorType,
-    expressions,
     hints,
     signature_of,
     split_qualname,
@@ -29,7 +28,8 @@ from opsmith.signature import (
 )
 from opsmith.signature.class_model import ClassModel, MethodModel, Returned, is_number
 from opsmith.signature.hints import AnnotationProblem
-from opsmith.signature.shapes import Fixed
+from opsmith.signature.sizes import expressions
+from opsmith.signature.sizes.shapes import Fixed
 
 _NUMBERS: dict[Any, tuple[Returned, Any]] = {
     int: ("int", Int64[Tensor, ""]),

@@ -68,7 +68,7 @@ def kernel(operator: Operator) -> Callable[..., Any]:
 def derivative_kernel(operator: Operator) -> Callable[..., Any]:
     """Return the kernel for calls that are known to need a derivative or to carry tangents."""
     from opsmith.operators.dispatch.forward_mode import forward_mode, has_tangent
-    from opsmith.operators.dispatch.sharding import call_on_parts, takes_dtensors
+    from opsmith.operators.dispatch.ranks.sharding import call_on_parts, takes_dtensors
 
     overload = operator.overload
     nodes = _Nodes(operator)

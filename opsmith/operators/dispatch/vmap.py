@@ -25,8 +25,8 @@ from opsmith.signature import (
 )
 from opsmith.signature.binding import show_sizes
 from opsmith.signature.calls import named
-from opsmith.signature.folding import Fold
-from opsmith.signature.folding import fold as fold_of
+from opsmith.signature.solving.folding import Fold
+from opsmith.signature.solving.folding import fold as fold_of
 
 if TYPE_CHECKING:
     from opsmith.operators.core.operator import Operator

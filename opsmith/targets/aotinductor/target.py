@@ -23,7 +23,7 @@ from opsmith.kernels.build import machine
 from opsmith.operators import Operator
 from opsmith.operators.adopted import find_adopted
 from opsmith.operators.classes.torchbind import classes_in, lower_torchbind
-from opsmith.signature import expressions
+from opsmith.signature.sizes import expressions
 from opsmith.targets.exporting.artifact import Artifact, OperatorUse, SizeCondition
 from opsmith.targets.exporting.lowering import INLINE, Choice, Chooser, inline, lower
 from opsmith.targets.exporting.model import Model

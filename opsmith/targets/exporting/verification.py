@@ -15,7 +15,7 @@ from opsmith.compat import torch_pytree as pytree
 from opsmith.errors import CheckError
 from opsmith.kernels import HOST
 from opsmith.operators.core.arguments import dtype_name
-from opsmith.signature import expressions
+from opsmith.signature.sizes import expressions
 from opsmith.targets.exporting.artifact import Agreement
 from opsmith.targets.exporting.model import Model
 from opsmith.targets.exporting.protocol import Runner

@@ -25,7 +25,7 @@ from opsmith.operators import Operator
 from opsmith.operators.adopt import functions_call_operators
 from opsmith.operators.core.arguments import DTYPES, dtype_name, generic_dtype
 from opsmith.signature import Parameter, TensorType
-from opsmith.signature.inference import infer, result_sizes
+from opsmith.signature.solving.inference import infer, result_sizes
 from opsmith.targets.exporting.lowering import (
     Choice,
     Lowered,

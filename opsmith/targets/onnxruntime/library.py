@@ -11,9 +11,10 @@ from opsmith import kernels
 from opsmith.errors import ExportError
 from opsmith.kernels import HOST, KernelSource, adapters
 from opsmith.operators import Operator
-from opsmith.signature import Parameter, Signature, TensorType, expressions
-from opsmith.signature.expressions import Expression, Name
-from opsmith.signature.shapes import Fixed, Variadic
+from opsmith.signature import Parameter, Signature, TensorType
+from opsmith.signature.sizes import expressions
+from opsmith.signature.sizes.expressions import Expression, Name
+from opsmith.signature.sizes.shapes import Fixed, Variadic
 from opsmith.targets.exporting.operator_export import new_source
 from opsmith.targets.onnx.forms import written_list
 from opsmith.targets.onnx.node import ELEMENT_TYPES, NodeLayout

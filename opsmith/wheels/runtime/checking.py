@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from typing import NoReturn
 
 from opsmith.signature.model import Signature
-from opsmith.signature.shapes import Shape, ShapeError
+from opsmith.signature.sizes.shapes import Shape, ShapeError
 
 _CHECKED = frozenset("{operators}".split())
 

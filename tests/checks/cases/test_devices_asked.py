@@ -6,7 +6,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith import checks
-from opsmith.checks.cases.rerun_command import command_of
+from opsmith.checks.cases.reruns.rerun_command import command_of
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import subjects_of
 from opsmith.errors import DeclarationError, MissingDependencyError

@@ -9,9 +9,9 @@ import faults_endings as endings
 import pytest
 
 from opsmith import checks
-from opsmith.checks import worker_pool
 from opsmith.checks.isolation import prestart
-from opsmith.checks.worker_client import Worker
+from opsmith.checks.workers import worker_pool
+from opsmith.checks.workers.worker_client import Worker
 
 
 @pytest.fixture(autouse=True)

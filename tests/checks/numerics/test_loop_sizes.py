@@ -7,7 +7,7 @@ from torch import Tensor
 import opsmith
 from opsmith import checks
 from opsmith.checks.cases.cohorts import large, sizes
-from opsmith.checks.cases.registered_cases import size_of
+from opsmith.checks.cases.reruns.registered_cases import size_of
 from opsmith.checks.cases.sampling import Wanted, cases
 from opsmith.checks.cases.search import search
 from opsmith.checks.numerics.loop_sizes import largest_sizes

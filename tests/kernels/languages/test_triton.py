@@ -15,7 +15,8 @@ import opsmith
 from opsmith.errors import DeclarationError, MissingDependencyError
 from opsmith.kernels.languages.triton import TritonKernel
 from opsmith.kernels.languages.triton.sizes import Size, traced, unknown_sizes
-from opsmith.signature import expressions, signature_of
+from opsmith.signature import signature_of
+from opsmith.signature.sizes import expressions
 
 
 class Jit:

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from opsmith.errors import DeclarationError
 from opsmith.kernels.languages.triton.missing import require_triton
-from opsmith.signature import expressions
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import ScalarType
+from opsmith.signature.sizes import expressions
 
 Grid = Callable[..., Any] | tuple[int | str, ...]
 Meta = Mapping[str, Any] | Callable[..., Mapping[str, Any]]

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from opsmith.errors import DeclarationError
-from opsmith.signature.expressions import Binary, Expression, Integer, Name, Scalar
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import ScalarType, SequenceType, TensorType
-from opsmith.signature.shapes import Fixed, Shape, Variadic
+from opsmith.signature.sizes.expressions import Binary, Expression, Integer, Name, Scalar
+from opsmith.signature.sizes.shapes import Fixed, Shape, Variadic
 
 
 class Size:

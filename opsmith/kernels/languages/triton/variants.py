@@ -181,7 +181,7 @@ def _given(
 
 def _hint(kernel: TritonKernel, given: Sequence[Given], sizes: Mapping[str, int]) -> frozenset[str]:
     """Return the integers that are multiples of 16 at the given sizes."""
-    from opsmith.signature import expressions
+    from opsmith.signature.sizes import expressions
 
     found = set()
     for one in given:

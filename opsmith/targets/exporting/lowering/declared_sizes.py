@@ -53,7 +53,7 @@ _OPERATORS = {
 
 
 def _text(expression: Any, names: Mapping[str, str], *, inner: bool = False) -> str:
-    """Return an expression of SymPy as `opsmith.signature.expressions` reads it; empty if none."""
+    """Return an expression of SymPy as `signature.sizes.expressions` reads it; empty if none."""
     kind, arguments = type(expression).__name__, expression.args
     if expression.is_Symbol:
         return names[str(expression)]

@@ -13,10 +13,10 @@ from opsmith.operators import Operator
 from opsmith.operators.core.arguments import DTYPES, case_dtype, describe
 from opsmith.signature.binding import bind
 from opsmith.signature.dtype_variables import parts
-from opsmith.signature.expressions import evaluate
-from opsmith.signature.fitting import Fitting
 from opsmith.signature.parameters import NO_DEFAULT, Parameter, ScalarType, SequenceType
-from opsmith.signature.shapes import Fixed, Variadic
+from opsmith.signature.sizes.expressions import evaluate
+from opsmith.signature.sizes.shapes import Fixed, Variadic
+from opsmith.signature.solving.fitting import Fitting
 
 _SIZES = (5, 7, 11, 13, 17, 19, 23, 29)
 

@@ -15,10 +15,10 @@ from opsmith.compat.torch_ops import OpOverload
 from opsmith.compat.torch_pytree import tree_leaves, tree_map_only
 from opsmith.compat.torch_symbols import NotingShapeEnv, is_internal, printed
 from opsmith.compat.torch_tracing import fake_mode, named_source
-from opsmith.signature.expressions import Scalar
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Parameter, Result
-from opsmith.signature.shapes import Fixed
+from opsmith.signature.sizes.expressions import Scalar
+from opsmith.signature.sizes.shapes import Fixed
 
 
 class KeptNumbers(TorchFunctionMode):

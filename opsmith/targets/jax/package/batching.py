@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from opsmith.signature.folding import Fold, fold
 from opsmith.signature.model import Signature
+from opsmith.signature.solving.folding import Fold, fold
 from opsmith.targets.jax.package.arguments import Arrays
 
 Call = Callable[[Arrays], tuple[Any, ...]]

@@ -11,11 +11,11 @@ import jax
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding, PartitionSpec
 
-from opsmith.signature.expressions import Name
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Parameter, Result
-from opsmith.signature.shapes import Fixed, Variadic
 from opsmith.signature.sharding import obstacle_to_sharding
+from opsmith.signature.sizes.expressions import Name
+from opsmith.signature.sizes.shapes import Fixed, Variadic
 from opsmith.targets.jax.package.arguments import Arrays, flat
 
 #: A name for each dimension of an array. What has one name is shared in one way.

@@ -7,8 +7,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from opsmith.signature import expressions
-from opsmith.signature.expressions import Expression, ExpressionError, Name
+from opsmith.signature.sizes import expressions
+from opsmith.signature.sizes.expressions import Expression, ExpressionError, Name
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ import faults_endings as endings
 import pytest
 
 from opsmith import checks
-from opsmith.checks import worker_pool
 from opsmith.checks.isolation.launch import surroundings
-from opsmith.checks.worker_client import Worker
+from opsmith.checks.workers import worker_pool
+from opsmith.checks.workers.worker_client import Worker
 from opsmith.operators.importing import import_operators
 
 LEAVES = """

@@ -21,7 +21,7 @@ from opsmith.compat.torch_distributed import (
     outside_modes,
 )
 from opsmith.kernels import HOST
-from opsmith.operators.dispatch.sharding import calling
+from opsmith.operators.dispatch.ranks.sharding import calling
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DeviceMesh, DTensor

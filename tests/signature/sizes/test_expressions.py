@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsmith.signature import expressions
-from opsmith.signature.expressions import (
+from opsmith.signature.sizes import expressions
+from opsmith.signature.sizes.expressions import (
     Binary,
     Call,
     Expression,

@@ -14,7 +14,7 @@ from opsmith import checks
 from opsmith.checks.catalogue import targets
 from opsmith.checks.report.rows import Row
 from opsmith.checks.run_report import Report
-from opsmith.checks.worker_client import Worker
+from opsmith.checks.workers.worker_client import Worker
 
 SELECTED = ["reference", "opcheck", "export"]
 

@@ -119,7 +119,7 @@ def _width(operator: Operator, name: str, arguments: Mapping[str, Any]) -> int:
 
 def _rank(operator: Operator, position: int, arguments: Mapping[str, Any]) -> int:
     """Return the number of dimensions of a result; 0 if its shape is not declared."""
-    from opsmith.signature.shapes import Variadic
+    from opsmith.signature.sizes.shapes import Variadic
 
     shape = operator.signature.results[position].tensor_type.shape
     if shape is None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from opsmith.checks.isolation.launch import surroundings
-from opsmith.checks.worker_client import Worker
+from opsmith.checks.workers.worker_client import Worker
 
 _lock = threading.Lock()
 _keeps = False

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from opsmith.checks import ranks
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.numerics.gradients import is_differentiable, leaves_of
+from opsmith.checks.ranks import calls as ranks
 from opsmith.compat import torch_tracing
 from opsmith.compat.communication import kind_of
 from opsmith.kernels import HOST
@@ -22,7 +22,7 @@ from opsmith.operators.core.arguments import flatten, map_named_tensors
 if TYPE_CHECKING:
     from torch.distributed.tensor import DeviceMesh
 
-    from opsmith.operators.dispatch.sharding_rules import ConcreteRule
+    from opsmith.operators.dispatch.ranks.sharding_rules import ConcreteRule
 
 
 @dataclass

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.cases.case import Case
-from opsmith.checks.catalogue.gradient import need_gradient
+from opsmith.checks.catalogue.gradients.gradient import need_gradient
 from opsmith.checks.numerics.gradients import (
     COTANGENTS,
     has_leaves,

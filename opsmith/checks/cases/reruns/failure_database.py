@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from opsmith.checks.cases.case import FAILED_BEFORE, Case
-from opsmith.checks.cases.rerun_command import file_of
+from opsmith.checks.cases.reruns.rerun_command import file_of
 from opsmith.checks.cases.subject import Subject
 from opsmith.kernels.build.files import cache_folder, key_of, write_atomically
 from opsmith.signature import bind

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from opsmith.signature import expressions
-from opsmith.signature.expressions import Binary, Call, Expression, Integer, Name, Scalar
+from opsmith.signature.sizes import expressions
+from opsmith.signature.sizes.expressions import Binary, Call, Expression, Integer, Name, Scalar
 
 COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq,

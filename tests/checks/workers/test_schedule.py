@@ -8,7 +8,7 @@ import pytest
 
 from opsmith.checks.protocol import Check
 from opsmith.checks.report.rows import Row
-from opsmith.checks.schedule import Schedule
+from opsmith.checks.workers.schedule import Schedule
 
 
 def planned(name: str, *, runtime: str = "eager", kernel: str = "cpu", module: str = "ops") -> Any:

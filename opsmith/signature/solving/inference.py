@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from opsmith.signature import expressions
 from opsmith.signature.equations import Equation
-from opsmith.signature.expressions import Name
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Result
-from opsmith.signature.shapes import Fixed, Shape, Variadic
+from opsmith.signature.sizes import expressions
+from opsmith.signature.sizes.expressions import Name
+from opsmith.signature.sizes.shapes import Fixed, Shape, Variadic
 
 Sizes = Sequence[int | None]
 """The sizes of one tensor; `None` for a size that is known at run time only."""

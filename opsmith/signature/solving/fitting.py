@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from opsmith.signature import expressions
-from opsmith.signature.conditions import Comparison
-from opsmith.signature.expressions import Binary, Call, Expression, Integer, Name, Scalar
 from opsmith.signature.model import Signature
-from opsmith.signature.shapes import Fixed
+from opsmith.signature.sizes import expressions
+from opsmith.signature.sizes.conditions import Comparison
+from opsmith.signature.sizes.expressions import Binary, Call, Expression, Integer, Name, Scalar
+from opsmith.signature.sizes.shapes import Fixed
 
 #: The largest size that is looked for.
 _FARTHEST = 1 << 14

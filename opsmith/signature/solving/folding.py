@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from opsmith.signature import expressions
-from opsmith.signature.expressions import Name
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Parameter, Result, TensorListType
-from opsmith.signature.shapes import Fixed, Shape, Variadic
+from opsmith.signature.sizes import expressions
+from opsmith.signature.sizes.expressions import Name
+from opsmith.signature.sizes.shapes import Fixed, Shape, Variadic
 
 
 @dataclass(frozen=True)

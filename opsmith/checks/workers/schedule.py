@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from opsmith.checks.cases.import_location import module_of
+from opsmith.checks.cases.reruns.import_location import module_of
 from opsmith.checks.cases.subject import Subject
 from opsmith.checks.protocol import Check
 from opsmith.checks.report.rows import Row

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from opsmith.checks.report.rows import Row
-from opsmith.checks.schedule import Planned, Schedule
-from opsmith.checks.worker_client import Worker
+from opsmith.checks.workers.schedule import Planned, Schedule
+from opsmith.checks.workers.worker_client import Worker
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from opsmith.compat.communication import sent
 from opsmith.operators.core.arguments import each_tensor, every_tensor_in
-from opsmith.operators.dispatch.sharding_rules import ConcreteRule, concrete_rules
+from opsmith.operators.dispatch.ranks.sharding_rules import ConcreteRule, concrete_rules
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DeviceMesh

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DeviceMesh, DTensor
 
     from opsmith.operators.core.operator import Operator, RegisteredOperator
-    from opsmith.operators.dispatch.sharding_rules import ConcreteRule
+    from opsmith.operators.dispatch.ranks.sharding_rules import ConcreteRule
 
 
 def _call(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -106,7 +106,7 @@ def call_on_parts(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, 
         ArgumentError: an argument does not fit, is a plain tensor, or is on another mesh.
     """
     from opsmith.operators.dispatch.fake import check_size
-    from opsmith.operators.dispatch.sharding_plan import chosen_rules
+    from opsmith.operators.dispatch.ranks.sharding_plan import chosen_rules
     from opsmith.signature import bind
 
     signature = operator.signature

@@ -1,0 +1,1 @@
+"""Repeat a case: the command, registered cases, and cases that failed before."""

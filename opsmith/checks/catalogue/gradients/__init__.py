@@ -1,0 +1,1 @@
+"""Checks of gradients against finite differences and the reference."""

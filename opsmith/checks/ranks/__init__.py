@@ -1,0 +1,1 @@
+"""Call an operator on many ranks in one process, and compare with its claims."""

@@ -1,0 +1,1 @@
+"""Run checks in processes of their own, side by side."""

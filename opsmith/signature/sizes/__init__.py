@@ -1,0 +1,1 @@
+"""Expressions of sizes, the shapes made of them, and conditions on them."""
