@@ -147,7 +147,8 @@ def test_an_id_inside_is_found_outside():
         assert namespaces == (outside != inside)
         assert process.outside(999_999) is None
         process.kill()
-        assert process.ended().get("code") is None
+        # The first process may have noted the end of its command, before it was killed itself.
+        assert process.ended().get("code") in (None, -9)
 
 
 def test_the_filter_is_a_list_of_instructions_for_this_machine():
