@@ -92,7 +92,7 @@ attacks: .venv/installed
 # Right kernels of 76 tasks, which `opsmith judge` accepts, and wrong ones of each, which it refuses.
 .PHONY: kernelbench
 kernelbench: .venv/installed
-	$(BIN)/python benchmarks/kernelbench/run.py --jobs $(JOBS) --verbose
+	$(BIN)/python benchmarks/kernelbench/kernelbench.py --jobs $(JOBS) --verbose
 
 # Every check of every operator of the gallery, in every runtime: what a user would run.
 .PHONY: gallery

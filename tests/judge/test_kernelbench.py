@@ -13,10 +13,10 @@ BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "kernelbench"
 def run():
     sys.path.insert(0, str(BENCHMARK))
     try:
-        yield importlib.import_module("run")
+        yield importlib.import_module("kernelbench")
     finally:
         sys.path.remove(str(BENCHMARK))
-        sys.modules.pop("run", None)
+        sys.modules.pop("kernelbench", None)
 
 
 def test_there_are_enough_tasks_each_of_its_own_number(run):

@@ -113,7 +113,7 @@ def _declarations(found: Sequence[Exported]) -> str:
     names = {
         "constraints": ("Bound", "Order", "PartStarts", "Sum", "ValueRange"),
         "dtypes": ("DTypes",),
-        "expressions": ("Binary", "Call", "Integer", "Name", "Scalar"),
+        "sizes.expressions": ("Binary", "Call", "Integer", "Name", "Scalar"),
         "model": ("Signature",),
         "parameters": (
             "NO_DEFAULT",
@@ -124,7 +124,7 @@ def _declarations(found: Sequence[Exported]) -> str:
             "TensorListType",
             "TensorType",
         ),
-        "shapes": ("Fixed", "Shape", "Unnamed", "Variadic"),
+        "sizes.shapes": ("Fixed", "Shape", "Unnamed", "Variadic"),
     }
     lines = [head(), "from math import inf, nan  # noqa: F401\n"]
     for module, known in names.items():

@@ -1,6 +1,6 @@
 """Judge right and wrong kernels of tasks of KernelBench's level 1.
 
-    python benchmarks/kernelbench/run.py [--task NAME ...] [--jobs 2] [--examples 20]
+    python benchmarks/kernelbench/kernelbench.py [--task NAME ...] [--jobs 2] [--examples 20]
 
 The tasks are stated anew, in `tasks/`: a declaration, a reference and registered cases each, with
 shapes that a CPU computes at once. `kernels/` has a right kernel for each, a wrong one with a
