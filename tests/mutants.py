@@ -47,14 +47,14 @@ PATIENCE = 40.0
 # The files of a part, and the tests that hold it.
 PARTS = {
     "signature": (
-        ["opsmith/signature/*.py"],
+        ["opsmith/signature/**/*.py"],
         ["tests/signature", "tests/operators/classes/test_read_class.py"],
     ),
     "operators": (
         [
             "opsmith/operators/*.py",
             "opsmith/operators/core/*.py",
-            "opsmith/operators/dispatch/*.py",
+            "opsmith/operators/dispatch/**/*.py",
         ],
         [
             "tests/operators/core/test_words.py",
