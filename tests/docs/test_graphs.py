@@ -8,6 +8,8 @@ import pytest
 import torch
 from graphs import Node
 
+pytestmark = pytest.mark.slow
+
 GALLERY = Path(__file__).parents[2] / "gallery"
 DIAMOND = [
     Node("x", ("x", "float32 3")),

@@ -226,6 +226,7 @@ def test_half_types_are_computed_in_float32_and_rounded_once(dtype: torch.dtype)
                 assert torch.equal(ours, expected.to(dtype))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "shape",
     [

@@ -40,6 +40,7 @@ def test_numpy_sin_writes_into_its_argument() -> None:
     torch.testing.assert_close(x, expected)
 
 
+@pytest.mark.slow
 def test_numpy_sin_compiles() -> None:
     def twice(x: torch.Tensor) -> torch.Tensor:
         out = torch.empty_like(x)

@@ -8,6 +8,8 @@ import pytest
 import torch
 from on_device import on_device
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 
 
@@ -82,7 +84,6 @@ def died(body: str) -> int:
     return -subprocess.run([sys.executable, "-c", program], cwd=HERE, check=False).returncode
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "body",
     ["ctypes.string_at(x.data_ptr(), 1)", "ctypes.memset(x.data_ptr(), 0, 1)"],

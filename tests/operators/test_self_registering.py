@@ -85,6 +85,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("wrong", "message"), BAD)
 def test_arguments_that_do_not_fit_never_reach_the_kernel(
     wrong: dict[str, Any], message: str

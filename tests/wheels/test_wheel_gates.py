@@ -195,6 +195,7 @@ def test_a_wheel_without_gates_says_why(monkeypatch: pytest.MonkeyPatch, tmp_pat
         gates.build_gates([str(pytorch(tmp_path / "torch", "2.98.0"))], find_platform("native"))
 
 
+@pytest.mark.slow
 def test_what_is_no_pytorch_is_refused(tmp_path: Path) -> None:
     for asked, said in {
         "2.10": r"^2\.10: is neither a release of PyTorch, as 2\.10\.0, nor a folder$",

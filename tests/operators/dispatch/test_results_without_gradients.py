@@ -108,6 +108,7 @@ def test_a_backward_that_takes_another_number_of_gradients_is_refused_where_it_i
     operator.register_autograd(lambda ctx, *grads: grads[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["reference", "by hand", "declared", "recorded"])
 def test_a_result_without_a_gradient_requires_none(how: str) -> None:
     operator = _registered(how)

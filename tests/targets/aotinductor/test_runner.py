@@ -17,6 +17,8 @@ from opsmith.errors import BuildError
 from opsmith.targets.aotinductor import build_runner as building
 from opsmith.targets.exporting import artifact as artifacts
 
+pytestmark = pytest.mark.slow
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -154,7 +156,6 @@ def test_a_wrong_command_line(run: Run) -> None:
     assert "--repeat takes a number, got 'x'" in failure(run("a", "--repeat", "x"), 2)
 
 
-@pytest.mark.slow
 def test_missing_files(moved: Path, inputs: Path, run: Run, tmp_path: Path) -> None:
     assert "no such folder" in failure(run(tmp_path / "nothing"), 3)
     assert "it has no manifest.json" in failure(run(tmp_path), 3)
@@ -213,7 +214,6 @@ def test_a_manifest_that_is_none(moved: Path, inputs: Path, run: Run) -> None:
         assert message in failure(run(moved, inputs), 3)
 
 
-@pytest.mark.slow
 def test_inputs_that_do_not_fit(net: targets.Artifact, run: Run, tmp_path: Path) -> None:
     image, scale, pairs = net_args(3)
 

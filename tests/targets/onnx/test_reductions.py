@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 import opsmith
 
+pytestmark = pytest.mark.slow
+
 EXPORTERS = ["dynamo", "torchscript"]
 
 

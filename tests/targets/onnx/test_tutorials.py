@@ -13,6 +13,8 @@ from torch import Tensor, nn
 import opsmith
 from opsmith import ArtifactError, ExportError
 
+pytestmark = pytest.mark.slow
+
 EXPORTERS = ("dynamo", "torchscript")
 
 
@@ -117,7 +119,6 @@ class Renamed(Named):
     """Another operator, mapped to the same node."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_a_node_may_be_named_as_its_operator_or_as_another(tmp_path, exporter):
     opsmith.adopt(Named, "onnx_tutorials::named")

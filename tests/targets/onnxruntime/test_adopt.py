@@ -14,6 +14,8 @@ from torch.library import CustomOpDef
 import opsmith
 from opsmith import DeclarationError, ExportError
 
+pytestmark = pytest.mark.slow
+
 EXPORTERS = ("dynamo", "torchscript")
 ROWS = {0: torch.export.Dim("N")}
 
@@ -57,7 +59,6 @@ def test_a_reference_in_place_of_pytorchs_own(export, asinh):
         export(Call(torch.asinh), (torch.randn(4),), form="inline", exporter="torchscript")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_a_foreign_operator_may_become_one_of_ours(export, exporter):
     """As torchvision::deform_conv2d becomes the gallery's."""
@@ -100,7 +101,6 @@ def make_function(**parts: Any) -> Any:
     return type("Added", (torch.autograd.Function,), methods)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_a_function_becomes_an_operator_in_one_call(export, exporter):
     def symbolic(g, a, b, k=2.0):
@@ -125,7 +125,6 @@ def test_a_function_becomes_an_operator_in_one_call(export, exporter):
     assert forms(model) == {added.name: "standard"}
 
 
-@pytest.mark.slow
 def test_a_symbolic_that_needs_torchscript_says_so(export):
     function = make_function(symbolic=lambda g, a, b, k: g.at("add", a, b))
     opsmith.adopt(function, "ort_adopted::needs_torchscript")

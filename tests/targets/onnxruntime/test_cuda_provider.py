@@ -33,6 +33,8 @@ from opsmith.targets.onnxruntime import library
 from opsmith.targets.onnxruntime.providers import PROVIDERS
 from opsmith.targets.onnxruntime.single import SingleNode
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def provider() -> ctypes.CDLL:
@@ -70,7 +72,6 @@ def run(provider: ctypes.CDLL) -> Callable[..., list[Tensor]]:
 X = torch.arange(12.0).reshape(4, 3)
 
 
-@pytest.mark.slow
 def test_a_kernel_runs_in_the_providers_stream_on_memory_that_the_host_does_not_read(run, provider):
     index = torch.tensor([3, 0, 3])
     for dtype in (torch.float32, torch.float64):
@@ -135,7 +136,6 @@ def scale_kernel(x_ptr, out_ptr, count, factor, BLOCK: "tl.constexpr"):
     pass
 
 
-@pytest.mark.slow
 def test_what_triton_compiled_is_launched_in_the_providers_stream(provider, monkeypatch):
     monkeypatch.setattr(compiling, "compile_for", as_text)
     monkeypatch.setattr(compiling, "cache_key", lambda kernel: "a text")
@@ -196,7 +196,6 @@ def loader(artifact: opsmith.Artifact) -> Any:
     return module.load
 
 
-@pytest.mark.slow
 def test_an_artifact_for_cuda_has_the_kernels_of_both_devices_and_runs_where_only_the_cpu_is(
     tmp_path,
 ):

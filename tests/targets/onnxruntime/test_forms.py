@@ -17,6 +17,8 @@ from torch.export import Dim
 import opsmith
 from opsmith.targets.onnxruntime import library
 
+pytestmark = pytest.mark.slow
+
 EXPORTERS = ("dynamo", "torchscript")
 N = Dim("N")
 
@@ -92,7 +94,6 @@ def test_an_optional_tensor_beside_a_list_may_come_alone(export):
     export(Everything(), arguments, form="library")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("exporter", EXPORTERS)
 @pytest.mark.parametrize("form", ["library", "inline"])
 def test_a_mutating_operator_is_made_functional(export, exporter, form):
@@ -184,7 +185,6 @@ def test_windows_along_any_dimension(export, exporter, dim):
     export(Call(lambda x: x.unfold(dim, 2, 1) + 0), (torch.randn(3, 4, 5),), exporter=exporter)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_sizes_that_only_the_data_decides(export, exporter):
     model = export(
@@ -248,7 +248,6 @@ def test_a_reference_that_mutates_what_it_made_is_inlined(export, exporter):
     assert forms(model) == {"ort_test::python_only": "inline"}
 
 
-@pytest.mark.slow
 def test_a_form_for_each_operator(export):
     def model(x: Tensor) -> Tensor:
         return ops.scaled(ops.reverse(x))

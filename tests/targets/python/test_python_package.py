@@ -189,6 +189,8 @@ def test_a_type_checker_knows_what_is_taken_and_returned(dist, tmp_path) -> None
 from typing import Any
 import adding
 
+pytestmark = pytest.mark.slow
+
 class Mine:
     def __dlpack__(self, *, stream: int | None = None, copy: bool | None = None) -> Any:
         raise NotImplementedError
