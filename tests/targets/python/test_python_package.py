@@ -24,6 +24,8 @@ import ort_operators as operators
 
 from gallery.my_add.my_add import my_add
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -188,8 +190,6 @@ def test_a_type_checker_knows_what_is_taken_and_returned(dist, tmp_path) -> None
     (tmp_path / "user.py").write_text("""
 from typing import Any
 import adding
-
-pytestmark = pytest.mark.slow
 
 class Mine:
     def __dlpack__(self, *, stream: int | None = None, copy: bool | None = None) -> Any:
