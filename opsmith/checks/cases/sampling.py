@@ -254,7 +254,8 @@ class _Sampler:
     ) -> int:
         if self.side is not None:
             return self.side
-        largest = min(max(largest, 2), self.wanted.most.get(name, largest))
+        largest = max(largest, 2)
+        largest = min(largest, self.wanted.most.get(name, largest))
         allowed = [size for size in self.wanted.sizes if size <= largest]
         allowed = self._fitting_sizes(name, allowed, dims or {}, taken)
         if self.wanted.distinct:
