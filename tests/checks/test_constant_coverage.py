@@ -119,7 +119,7 @@ def test_a_combination_that_the_runtime_does_not_load_is_named() -> None:
     assert found.case.startswith("x: float32 (4,)") and "mode='three'" in found.case
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_combination_that_ends_the_process_is_named() -> None:
     report = checks.run([endings.exported], select=["onnx-standard"])
     (found,) = (one for one in report.rows if one.check == "onnx-standard")

@@ -100,6 +100,7 @@ def test_a_kernel_that_another_file_registers_is_there_when_a_failure_is_repeate
     assert "AssertionError: Tensor-likes are not close!" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("operator", "check"),
     [(operator, check) for operator, names in failing.ROUTES.items() for check in names],
@@ -144,6 +145,7 @@ def test_a_snippet_runs_a_model_with_other_sizes_than_it_was_exported_with():
     assert given["others"]["x"].shape == (7,)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("operator", "check", "code"),
     [

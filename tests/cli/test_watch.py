@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_changed_header_or_module_is_checked_again_and_ctrl_c_ends_it(folder: Path):
     command = [sys.executable, "-m", "opsmith", "check", "times.py"]
     process = subprocess.Popen(

@@ -26,7 +26,7 @@ def passes(operator, **options) -> None:
     assert not row.notes, "nothing is added atomically, so every order gives the same bits"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("operator", ALL, ids=lambda operator: operator.name)
 def test_the_kernel_is_right_in_any_order(operator) -> None:
     given = list(operator.cases[0](torch.float32, 0))

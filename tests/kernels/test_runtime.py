@@ -108,7 +108,7 @@ def layouts(x: Tensor) -> dict[str, Tensor]:
     }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("strided", [False, True, ("y",)], ids=["contiguous", "strided", "named"])
 def test_layouts(build, strided, tmp_path) -> None:
     # One kernel source, an operator of its own for each way of registering it.

@@ -51,7 +51,7 @@ def test_each_operator_of_a_file_is_compiled_and_called_by_its_own_options() -> 
     assert square_backward(x, x).tolist() == [2, 18]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("target", ["aotinductor", "onnxruntime", "python"])
 def test_other_runtimes_take_both_kernels(target: str, tmp_path: Path) -> None:
     x = torch.tensor([1.0, -3.0])

@@ -329,7 +329,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_functions_of_a_module_of_pythons_are_kernels(tmp_path: Path) -> None:
     source = tmp_path / "module.cpp"
     source.write_text(MODULE)
@@ -374,7 +374,7 @@ def test_functions_of_a_module_of_pythons_are_kernels(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_functions_of_a_module_serve_operators_declared_later_and_fit_or_are_refused(
     tmp_path: Path,
 ) -> None:

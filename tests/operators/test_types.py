@@ -88,7 +88,7 @@ def _said(command, folder) -> str:
     return ran.stdout + ran.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("checker", ["mypy", "pyright"])
 def test_a_type_checker_knows_the_call_and_finds_each_wrong_one(checker, files):
     if checker == "mypy":

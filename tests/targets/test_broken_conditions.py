@@ -87,6 +87,7 @@ def refusals(run: Any) -> tuple[str, str]:
     return said[0], said[1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("target", ["onnxruntime", "aotinductor", "python"])
 def test_a_kernel_refuses_in_the_words_of_the_declaration(target: str, tmp_path: Path) -> None:
     out = tmp_path / "out"

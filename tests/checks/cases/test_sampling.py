@@ -221,7 +221,7 @@ def test_rows_that_ran_beside_it_do_not_say_again_that_the_reference_refuses_eve
     assert first.settle(1, own) is own
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_plain_tensors_that_fit_each_other_by_luck_only_are_told_what_to_declare():
     @opsmith.op("sampling::plain")
     def plain(x: Tensor, w: Tensor, n: Float[Tensor, "N"]) -> Tensor:

@@ -183,7 +183,7 @@ def test_arguments_are_validated_as_everywhere(build):
     assert "argument 'x' has dtype float64, expected float32." in one.refused
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("sanitizer", "fault", "words"),
     [

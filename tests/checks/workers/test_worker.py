@@ -150,6 +150,7 @@ def test_what_a_kernel_starts_ends_with_the_run(monkeypatch, tmp_path):
     _ended(int(pid.read_text()))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("number", "jobs"),
     [

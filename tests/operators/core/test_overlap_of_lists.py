@@ -89,6 +89,7 @@ def test_what_is_read_keeps_its_values_while_the_call_writes(operator: Any, name
         assert torch.equal(given["count"], apart["count"])
 
 
+@pytest.mark.long
 @every_kind
 def test_two_tensors_that_are_written_do_not_share_memory(operator: Any) -> None:
     m = _memory()

@@ -58,7 +58,7 @@ def run(tmp_path, monkeypatch):
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_graph_is_compiled_again_when_what_was_traced_into_it_has_changed(run):
     assert run("N", 1, factor=2) == ["3", "[2.0, 2.0, 2.0]", "compiled"]
     assert run("N", 1, factor=2) == ["3", "[2.0, 2.0, 2.0]", "cached"]

@@ -16,7 +16,7 @@ from opsmith.targets.aotinductor import compile as compiling
 SELECT = ["aotinductor", "aotinductor-cpp"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_right_operator_passes_from_python_and_from_cpp() -> None:
     report = checks.run(ops.accumulate, select=SELECT, isolate=False)
     rows = {row.check: row for row in report.rows if row.check in SELECT}

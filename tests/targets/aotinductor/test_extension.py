@@ -66,7 +66,7 @@ except RuntimeError as error:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_operators_of_one_source_run_in_one_artifact(tmp_path: Path) -> None:
     a, b = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])
     artifact = export(All(), (a, b), tmp_path / "out")

@@ -27,7 +27,7 @@ class Difference(nn.Module):
         return self.weight * a - 2 * b
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("target", "options"), ROUTES, ids=lambda value: str(value))
 def test_one_tensor_given_twice_is_two_inputs(tmp_path, target: str, options: dict[str, Any]):
     x, out = torch.ones(3), tmp_path / "dist"

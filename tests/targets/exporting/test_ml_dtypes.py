@@ -11,7 +11,7 @@ import opsmith
 from opsmith import checks
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", [Float8e4m3fn, Float8e5m2])
 def test_float8_goes_in_and_comes_out(tmp_path: Path, dtype) -> None:
     name = dtype.__name__.lower()

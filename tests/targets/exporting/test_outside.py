@@ -44,7 +44,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return site
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_target_of_another_package_is_like_our_own(installed, tmp_path):
     (tmp_path / "model.py").write_text((installed / "model.txt").read_text())
     np.save(tmp_path / "x.npy", np.array([[1, -2, 3]] * 4, np.float32))

@@ -31,7 +31,7 @@ shard_map: P('a', 'b'), P(): nothing
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_devices_compute_their_parts_and_send_what_the_rules_say() -> None:
     program = Path(__file__).with_name("partitioned.py")
     ran = subprocess.run([sys.executable, program], capture_output=True, text=True)

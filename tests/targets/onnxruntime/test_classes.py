@@ -79,7 +79,7 @@ def test_fields_of_every_kind_inline(export, exporter):
     torch.testing.assert_close(loaded(torch.ones(4, 2)), wanted)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("exporter", EXPORTERS)
 @pytest.mark.parametrize("form", FORMS)
 def test_the_identity_model(export, exporter, form):

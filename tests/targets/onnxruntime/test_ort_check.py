@@ -148,7 +148,7 @@ def test_a_wrong_translation_fails():
             assert "elements are wrong" in row.message or "expected" in row.message
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("brief_shrinking")
 def test_a_translation_that_makes_no_valid_node_fails():
     @opsmith.op("ort_test::misnamed")
