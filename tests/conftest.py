@@ -36,7 +36,7 @@ settings.register_profile("tests", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("tests")
 
 #: Number of cases of one slow test that continuous integration runs.
-_SLOW_CASES = 4
+_SLOW_CASES = 3
 
 # What a trace or an export leaves is a hundred thousand objects that live on: with Python's own
 # thresholds a tenth of the time of these tests goes into looking at them. Each file of tests begins

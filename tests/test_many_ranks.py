@@ -33,7 +33,7 @@ def assert_same(found: dict[str, Any], alone: dict[str, Any]) -> None:
     torch.testing.assert_close(found["weights"], alone["weights"], rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_rank_that_is_killed_costs_the_steps_since_the_last_save(tmp_path: Path) -> None:
     words = ["--way", "tensor", "--steps", "4", "--every", "2", "--kill", "3"]
     found = on_ranks(2, tmp_path, *words, "--out", str(tmp_path / "saves"), restarts=1)

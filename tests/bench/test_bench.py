@@ -58,6 +58,7 @@ def figure(benchmark: Benchmark, operator: str, name: str = "cpu kernel"):
     )
 
 
+@pytest.mark.long
 def test_a_kernel_is_compared_with_the_reference_of_the_same_round(benchmark):
     found, reference = figure(benchmark, "slow"), figure(benchmark, "slow", "reference")
     assert found.status == "timed"
@@ -193,6 +194,7 @@ def test_a_file_of_something_else_is_refused(tmp_path):
         Benchmark.load(tmp_path / "nothing.json")
 
 
+@pytest.mark.long
 def test_the_table_fits_80_columns_and_a_slower_kernel_makes_the_command_fail(cli, tmp_path):
     file, before, saved = (tmp_path / name for name in ("cli_timed.py", "before.json", "now.json"))
     file.write_text(DECLARATION)
@@ -247,6 +249,7 @@ doubled.register_sizes({"N": 64})
 """
 
 
+@pytest.mark.long
 def test_the_functions_of_the_python_module_and_for_jax_are_timed(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", sys.path.copy())
     (tmp_path / "doubled.cpp").write_text(NATIVE)
@@ -334,6 +337,7 @@ def test_every_call_of_a_batch_has_other_numbers_in_the_same_shape():
     assert len(batch.payload()) == 20 * 8 * 16 * 4
 
 
+@pytest.mark.long
 def test_a_candidates_kernel_is_timed_and_its_file_imported_elsewhere_only(tmp_path):
     spec = tmp_path / "bench_spec.py"
     spec.write_text(

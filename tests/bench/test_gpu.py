@@ -25,7 +25,7 @@ def test_without_a_gpu_it_says_so_and_what_to_do() -> None:
     assert "run this where nvidia-smi lists one" in run.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_published_algorithm_gives_what_the_gallery_does(monkeypatch) -> None:
     monkeypatch.syspath_prepend(str(GPU))
     import published

@@ -32,7 +32,7 @@ def telling(operator: Any) -> Any:
     return telling_cases(Trial(subject, "a test"), "float32", SMALL, None)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("check", ["onnx-standard", "onnx-standard-torchscript"])
 @pytest.mark.usefixtures("brief_shrinking")
 def test_a_constant_in_place_of_an_attribute_fails(check):
@@ -76,7 +76,7 @@ def test_a_text_that_a_mapping_takes_for_another_fails():
     assert "mode='mean'" in found.case
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("check", ["onnx-inline", "onnx-inline-torchscript"])
 def test_a_combination_that_cannot_be_inlined_is_named(check):
     @opsmith.op("telling_test::opaque_max")
@@ -97,7 +97,7 @@ def test_a_combination_that_cannot_be_inlined_is_named(check):
     assert f"{__file__}:" in notes and "return torch.from_numpy(x.numpy().max(1))" in notes
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_combination_that_the_runtime_does_not_load_is_named() -> None:
     @opsmith.op("telling_test::unloadable")
     def unloadable(x: Float[Tensor, "N"], mode: str) -> Float[Tensor, "N"]:

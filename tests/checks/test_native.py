@@ -25,6 +25,7 @@ def rows(report, operator):
     return {row.check: row for row in report.rows if row.operator == operator.name}
 
 
+@pytest.mark.long
 def test_a_row_left_out_is_found(report):
     found = rows(report, last_row)["reference"]
     assert found.message.startswith("the result[0, 0] is 0, expected ")

@@ -82,6 +82,7 @@ def _(x):
 """
 
 
+@pytest.mark.long
 def test_a_kernel_that_another_file_registers_is_there_when_a_failure_is_repeated(
     tmp_path, monkeypatch
 ):
@@ -266,6 +267,7 @@ def test_what_is_stored_holds_no_code(cache):
     assert set(torch.load(stored, weights_only=True)["arguments"]) == {"xs", "z", "i", "name"}
 
 
+@pytest.mark.long
 def test_a_seed_repeats_a_run_bit_for_bit_in_any_process():
     def run(seed, isolate=False):
         settings = {"select": ["reference", "layouts"], "examples": 8, "stores": True}

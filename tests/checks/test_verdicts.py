@@ -224,6 +224,7 @@ WITHOUT_COMPILERS = [
 ]
 
 
+@pytest.mark.long
 def test_what_the_reference_refuses_is_no_failure_of_any_row():
     report = checks.run(refuses_some, select=WITHOUT_COMPILERS, isolate=False, examples=20)
     assert report.ok, report.explain()

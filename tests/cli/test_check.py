@@ -64,7 +64,7 @@ def test_what_is_wrong_fails_with_the_command_that_repeats_it(cli, write):
     assert "repeat: opsmith check cli_wrong.py --check reference --seed 7\n" in outcome.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_repeats_a_failure_says_all_that_decides_it(cli, write):
     file = write("cli_repeat", 2.5)
     given = ["--seed", 7, "--examples", 12, "--seconds", 30, "--time-limit", 90]
@@ -80,7 +80,7 @@ def test_what_repeats_a_failure_says_all_that_decides_it(cli, write):
     assert again.stdout.partition("failed for the")[2].partition("error:")[0] == failure
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_adopted_operators_are_checked_too(cli, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", sys.path.copy())
     file = tmp_path / "cli_adopted.py"
@@ -109,7 +109,7 @@ def test_checks_are_named_with_commas_too(cli, write):
     assert sorted(rows) == ["aliasing", "mutation"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_rows_come_as_they_end_without_colours_where_no_terminal_is(write, tmp_path):
     files = [tmp_path / write("cli_quick", 2), tmp_path / write("cli_slow", 2)]
     slow = files[1].read_text().rpartition("    return")[0]
@@ -136,7 +136,7 @@ def test_json_is_all_that_stdout_holds(cli, write):
     assert (row["operator"], row["status"]) == ("cli_check::cli_json", "failed")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_cpp_asks_for_the_checks_in_programs(cli, write):
     outcome = cli("check", write("cli_cpp", 2), "--check", "mutation", "--cpp", "--json")
     assert outcome.code == 0, outcome.stderr

@@ -94,7 +94,7 @@ def test_a_wrong_one_fails_with_the_command_that_repeats_it(cli):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_spec_may_adopt_the_operator_and_one_that_exits_fails_its_row_alone(cli):
     outcome = cli("check", "cli_foreign::clip_last", "--spec", "cli_adopts.py", *QUICK)
     assert outcome.code == 1, outcome.stdout + outcome.stderr

@@ -33,6 +33,7 @@ def api(pages) -> set[str]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "module",
     [

@@ -43,7 +43,7 @@ def test_every_block_is_a_file_or_commands(folder):
     assert kinds.count("py") + kinds.count("cpp") == len(list(folder.iterdir()))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_operator_of_the_guide_passes(folder):
     # With the program of the guide, which reads the report.
     words = ["weighted_square.py", "--check", FEW, "--examples", "24"]
@@ -52,7 +52,7 @@ def test_the_operator_of_the_guide_passes(folder):
     assert done.stdout == ""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_program_that_reads_failures_prints_code_message_case_and_command(folder):
     wrong = (
         folder / "spec.py"
@@ -79,7 +79,7 @@ def test_what_is_declared_can_be_declared_and_sampled(folder):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_commands_of_the_guide_do_what_it_says(folder, cli, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", sys.path.copy())

@@ -22,7 +22,7 @@ FEW = ("--check", "layouts,validation")
 LITTLE = ("--examples", "4")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("page", MARKED)
 def test_a_tutorial_works_from_an_empty_folder_by_its_text_alone(page, tmp_path):
     needed = NEEDS.get(page.stem, "opsmith")

@@ -98,7 +98,7 @@ def test_a_file_that_is_not_json_is_refused(tmp_path, text):
         spec_of(path, tmp_path / "out")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("body", "accepted"),
     [

@@ -452,7 +452,7 @@ def test_a_file_that_cannot_be_used_and_nothing_to_judge_have_exit_codes_of_thei
     assert cli("judge", broken, "--candidate", candidate("return x")).code == 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_compiled_candidate_is_judged(tmp_path):
     path = tmp_path / "kernels.py"
     path.write_text("from spec import scale\nscale.register_kernel('cpu', source='scale.cpp')\n")

@@ -13,7 +13,7 @@ SPEC = Path(__file__).with_name("spec.py")
 KERNEL = "from spec import scale\n\n\n@scale.register_kernel('cpu')\ndef kernel(x, factor):\n    "
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_each_file_of_a_folder_gets_a_line(cli, tmp_path):
     (tmp_path / "a_right.py").write_text(f"{KERNEL}return {RIGHT}\n")
     (tmp_path / "b_wrong.py").write_text(f"{KERNEL}return x\n")

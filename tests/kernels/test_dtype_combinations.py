@@ -129,6 +129,7 @@ def test_a_combination_that_the_kernel_lacks_is_answered_with_those_that_it_has(
     )
 
 
+@pytest.mark.long
 def test_a_kernel_is_checked_in_its_own_combinations_alone() -> None:
     report = checks.run(decayed, select=["build", "reference"], examples=20)
     assert report.ok, report.explain()
@@ -140,6 +141,7 @@ def test_a_kernel_is_checked_in_its_own_combinations_alone() -> None:
     }
 
 
+@pytest.mark.long
 def test_a_kernel_that_reads_wide_indices_as_narrow_ones_is_found_and_its_twin_passes() -> None:
     report = checks.run(picked, select=["reference"], examples=20)
     assert report.ok, report.explain()

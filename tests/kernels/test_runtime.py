@@ -145,7 +145,7 @@ def added(build):
     return build(add_one, mutates_args=("x", "y"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_mutated_argument_is_written_whatever_its_layout(added) -> None:
     base = torch.zeros(4, 6)
     x = base[::2, 1::2]

@@ -169,7 +169,7 @@ CHECKS = (
 ).split()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @on_device
 def test_the_checks_pass_on_the_device() -> None:
     from operators import add_scaled
@@ -219,7 +219,7 @@ def test_the_python_that_shows_a_failure_calls_the_kernel_on_its_device() -> Non
         exec(snippet, {})
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @on_device
 def test_a_kernel_that_reads_device_memory_on_the_host_is_a_crash() -> None:
     from wrong_kernels import reads_on_the_host

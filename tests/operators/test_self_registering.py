@@ -170,7 +170,7 @@ def declare(tmp_path: Path, namespace: str, block: str) -> Any:
     return operator
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_block_that_fails_is_an_exception_and_no_abort(tmp_path: Path) -> None:
     operator = declare(tmp_path, "torch_library_faulty", 'm.def("not a schema (");')
     for _ in range(2):
@@ -178,7 +178,7 @@ def test_a_block_that_fails_is_an_exception_and_no_abort(tmp_path: Path) -> None
             operator(torch.ones(2), 3)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_another_schema_than_the_declarations_is_refused(tmp_path: Path) -> None:
     block = 'm.def("scale(Tensor x, float k) -> Tensor");'
     operator = declare(tmp_path, "torch_library_schema", block)
@@ -192,7 +192,7 @@ def test_another_schema_than_the_declarations_is_refused(tmp_path: Path) -> None
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_function_in_def_is_the_devices_kernel(tmp_path: Path) -> None:
     source = 'm.def("scale", &f);'
     operator = declare(tmp_path, "torch_library_function", source)
@@ -215,7 +215,7 @@ TORCH_LIBRARY_IMPL(torch_library_two, CPU, m) {
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_disabled_kernel_stays_so_when_another_operator_loads_the_source(tmp_path: Path) -> None:
     source = tmp_path / "two.cpp"
     source.write_text(TWO)
@@ -256,7 +256,7 @@ static c10::RegisterOperators more("torch_library_older::more", &scale);
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_source_may_register_as_before_there_were_blocks(tmp_path: Path) -> None:
     source = tmp_path / "older.cpp"
     source.write_text(OLDER)
@@ -283,7 +283,7 @@ def test_a_source_may_register_as_before_there_were_blocks(tmp_path: Path) -> No
     assert torch.ops.torch_library_older.more(torch.ones(1), 4).tolist() == [4]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_options_of_an_older_source_are_refused_by_an_exception_and_no_abort(
     tmp_path: Path,
 ) -> None:
@@ -437,7 +437,7 @@ STABLE_TORCH_LIBRARY_IMPL(torch_library_stable, CPU, m) { m.impl("twice", TORCH_
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_block_of_the_stable_abi_may_define_what_is_declared(tmp_path: Path) -> None:
     source = tmp_path / "twice.cpp"
     source.write_text(STABLE)

@@ -98,6 +98,7 @@ def test_a_kernel_refuses_in_the_words_of_the_declaration(target: str, tmp_path:
     assert "argument 'rows' has value 5 at index 4, expected 0 <= value < 5 (T)." in index
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("target", ["onnxruntime", "aotinductor"])
 def test_an_inlined_reference_has_its_sizes_compared(target: str, tmp_path: Path) -> None:
     out = tmp_path / "out"

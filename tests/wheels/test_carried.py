@@ -131,7 +131,7 @@ def test_importing_a_package_parses_no_shape_and_loads_only_what_declarations_ne
     assert "cannot import name 'nothing' from 'pack._opsmith'" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("shape", "said"),
     [

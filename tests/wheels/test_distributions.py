@@ -20,7 +20,7 @@ import opsmith
 from opsmith.wheels import build_folder
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_hugging_faces_layout_holds_one_package_under_any_name(tmp_path: Path) -> None:
     folder = build_folder(SAMPLE, tmp_path, levels=[LEVEL])
     assert folder.parent == tmp_path / "build"
@@ -51,7 +51,7 @@ def test_hugging_faces_layout_holds_one_package_under_any_name(tmp_path: Path) -
     assert done.stdout == "1\n", done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("editable", [False, True])
 def test_pip_installs_the_folder(tmp_path: Path, editable: bool) -> None:
     folder, venv = tmp_path / "sample", tmp_path / "venv"

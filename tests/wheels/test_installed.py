@@ -45,7 +45,7 @@ def test_a_folder_that_is_named_opsmith_is_not_taken_for_it(site: Path) -> None:
     assert (done.stdout, done.stderr) == ("sample_ops._opsmith\n", "")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_torch_writes_its_standard_forms_into_onnx_without_opsmith(site: Path) -> None:
     pytest.importorskip("onnxscript")
     text = """
@@ -101,7 +101,7 @@ def test_with_opsmith_its_operators_are_opsmiths_and_nothing_is_compiled(
     assert not (cache / "libraries" / "sample__pick__cpu").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_source_that_was_changed_is_compiled_again(site: Path, tmp_path: Path) -> None:
     source = site / "sample_ops" / "kernels" / "pick.cpp"
     source.write_text(source.read_text().replace("a negative element", "below zero"))

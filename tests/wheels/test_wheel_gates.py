@@ -46,7 +46,7 @@ def change(site: Path, **entry: str) -> Path:
     return (site / LIST).with_name("gates") / Path(listed["gates"][0]["file"]).name
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_calls_that_record_or_write_run_no_python_and_give_what_python_gives(place: Path) -> None:
     by_gates = run(place, WITHOUT + CALL, PATH="")
     assert by_gates.returncode == 0, by_gates.stderr
@@ -89,7 +89,7 @@ def test_gates_that_do_not_load_are_said_once_and_done_without(place: Path, prob
     assert expected in said[0]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("problem", ["", "made from others", "damaged"])
 def test_opsmith_takes_the_gates_that_came_with_a_package(
     place: Path, tmp_path: Path, problem: str

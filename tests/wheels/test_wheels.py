@@ -57,7 +57,7 @@ def test_what_it_does_not_hold_is_said(wheel: Path, said: list[str]) -> None:
         assert f"sample_ops/{place}" in files
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_with_nvcc_it_holds_libraries_for_gpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ def report():
     return checks.run(cheating.CHEATS.values(), select=ROWS, examples=8, time_limit=30.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in cheating.CHEATS if name != "right"])
 def test_a_kernel_that_changes_its_process_is_wrong_as_before(report, name):
     rows = {row.check: row for row in report.rows if row.operator == f"cheating::{name}"}

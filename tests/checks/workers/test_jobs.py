@@ -34,7 +34,7 @@ def by_thread(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_rows_that_compile_run_beside_the_others_and_are_told_in_order(by_thread):
     told = []
     report = checks.run(

@@ -81,6 +81,7 @@ def test_a_hang_is_a_failed_check_and_the_next_one_runs():
     assert report.rows[0].command.endswith("--seed 0 --time-limit 1")
 
 
+@pytest.mark.long
 def test_after_a_hang_the_other_checks_get_little_time_and_after_three_none():
     select = ["dispatch", "reference", "aliasing", "mutation", "layouts"]
     report = checks.run(endings.hang, select=select, time_limit=8.0)

@@ -90,6 +90,7 @@ def case(**changes: list[int]) -> dict[str, Tensor]:
     return {"x": torch.arange(5.0) + 1, **tensors}
 
 
+@pytest.mark.long
 def test_values_that_are_admitted_arrive_as_they_are(build):
     given = case()
     (calls,) = zip(*harness.run(build, SIGNATURE, [given], PHASES).calls, strict=True)

@@ -328,7 +328,7 @@ def test_a_model_with_several_objects_is_lowered(name, strict):
     assert torch.equal(lower_torchbind(program).module()(x), model(x))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_model_with_several_objects_becomes_a_program(tmp_path):
     model = Chain(*shared_scales(2), Scale.ramp(3))
     n = Dim("n", min=2, max=64)
@@ -343,7 +343,7 @@ def test_a_model_with_several_objects_becomes_a_program(tmp_path):
     torch.testing.assert_close(opsmith.load(artifact.folder)(x), model(x))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_package_carries_the_state(tmp_path):
     class Both(nn.Module):
         def __init__(self) -> None:

@@ -80,7 +80,7 @@ def _(x: Tensor | None, n: int) -> Tensor:
     return torch.full((n,), 0.0 if x is None else float(x.sum()))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_call_that_gives_none_of_its_tensors_reaches_the_cpu_kernel(tmp_path: Path) -> None:
     source = tmp_path / "total.cpp"
     source.write_text(

@@ -89,7 +89,7 @@ def test_gradients_are_those_of_the_reference() -> None:
     torch.testing.assert_close(found, torch.autograd.grad(right.sum(), values["x"]))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_checks_take_it_like_one_by_hand() -> None:
     report = checks.run(scaled_cube, select=["gradient", "gradcheck"], examples=10)
     assert not report.failures, [row.explain() for row in report.failures]

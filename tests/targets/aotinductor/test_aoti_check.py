@@ -24,7 +24,7 @@ def test_a_right_operator_passes_from_python_and_from_cpp() -> None:
     assert all(row.cases for row in rows.values())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("brief_shrinking")
 def test_a_constant_in_place_of_an_argument_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     compile_model = compiling.compile_model

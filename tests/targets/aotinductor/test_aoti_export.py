@@ -33,6 +33,7 @@ class Calls(nn.Module):
         return self.function(x)
 
 
+@pytest.mark.long
 def test_every_kind_of_argument_arrives(everything: targets.Artifact) -> None:
     loaded = targets.load(everything.folder)
     here, there = everything_args(), everything_args()
@@ -90,6 +91,7 @@ def test_clashes_of_shim_names_are_found() -> None:
     assert third.proxy == "PyTorch has a function aoti_torch_cpu_cumsum itself"
 
 
+@pytest.mark.long
 def test_other_sizes_than_the_example(everything: targets.Artifact, net: targets.Artifact) -> None:
     loaded = targets.load(net.folder)
     for batch in (1, 7, 64):
@@ -239,6 +241,7 @@ def test_exporting_again_compiles_nothing(
     assert again.manifest.files["model.pt2"] == net.manifest.files["model.pt2"]
 
 
+@pytest.mark.long
 def test_what_is_no_tensor_is_returned_too(tmp_path: Path) -> None:
     class Mixed(nn.Module):
         def forward(self, x: Tensor, k: int) -> object:

@@ -72,6 +72,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> targets.Artifact:
     return export(Twice(), (torch.ones(3),), folder / "out", libraries=[build()])
 
 
+@pytest.mark.long
 def test_a_library_that_the_process_has_is_not_loaded_again(
     artifact: targets.Artifact, tmp_path: Path
 ) -> None:
@@ -103,6 +104,7 @@ def load_beside(artifact: targets.Artifact, *paths: Path) -> subprocess.Complete
     return subprocess.run(command, capture_output=True, text=True)
 
 
+@pytest.mark.long
 def test_another_build_of_the_same_operators_takes_its_place(artifact: targets.Artifact) -> None:
     done = load_beside(artifact, build("MORE"))
     assert done.stdout.split("\n")[:2] == ["[3.0, 3.0, 3.0]"] * 2, done.stderr
@@ -179,6 +181,7 @@ int main(int count, char** words) {
 """
 
 
+@pytest.mark.long
 def test_a_cpp_program_loads_it_once_too(
     artifact: targets.Artifact, clashing: Path, tmp_path: Path
 ) -> None:

@@ -104,7 +104,7 @@ def test_an_onnx_artifact_of_version_1_is_loaded_and_called(tmp_path, target):
         opsmith.load(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_aotinductor_artifact_of_version_1_is_loaded_and_called(tmp_path):
     out = tmp_path / "dist"
     opsmith.export(

@@ -62,6 +62,7 @@ def test_every_kind_of_argument_arrives(loaded, changes, dtype) -> None:
     torch.testing.assert_close(found, expected(given))
 
 
+@pytest.mark.slow
 def test_what_an_operator_writes_into_is_returned(loaded) -> None:
     x, total = jnp.arange(6.0).reshape(2, 3), jnp.ones(3)
     rows, written = loaded.ops.accumulate(x, total)

@@ -125,6 +125,7 @@ def test_a_function_becomes_an_operator_in_one_call(export, exporter):
     assert forms(model) == {added.name: "standard"}
 
 
+@pytest.mark.long
 def test_a_symbolic_that_needs_torchscript_says_so(export):
     function = make_function(symbolic=lambda g, a, b, k: g.at("add", a, b))
     opsmith.adopt(function, "ort_adopted::needs_torchscript")

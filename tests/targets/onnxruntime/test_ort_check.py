@@ -30,7 +30,7 @@ def rows():
     return run(ops.accumulate, ops.python_only, ops.scaled, ops.opaque)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_form_by_every_exporter(rows):
     for name in SELECT:
         row = rows["ort_test::accumulate", name]
@@ -40,7 +40,7 @@ def test_every_form_by_every_exporter(rows):
             assert (row.status, row.message) == ("passed", "") and row.cases
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_elements_of_lists_fix_what_comes_out():
     rows = run(ops.weighted_sum, select=["onnxruntime", "onnx-library"])
     assert {row.status for row in rows.values()} == {"passed"}, rows
@@ -129,7 +129,7 @@ def test_a_gate_is_as_accurate_as_onnx_runtime_computes_it():
     assert rows["ort_test::gated", "reference"].code == "OPS-VALUE-WRONG"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("brief_shrinking")
 def test_a_wrong_translation_fails():
     @opsmith.op("ort_test::halved")

@@ -121,7 +121,7 @@ def test_an_opset_that_is_too_old(refused):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_translation_that_is_wrong(refused):
     @opsmith.op("ort_test::lost")
     def lost(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:

@@ -55,6 +55,7 @@ def test_every_kind_of_argument_arrives(loaded, changes, dtype) -> None:
     torch.testing.assert_close(found, expected(given))
 
 
+@pytest.mark.slow
 def test_numbers_may_be_numpys(loaded) -> None:
     given = {name: numpy_of(value) for name, value in arguments().items()}
     wanted = loaded.ops.everything(**given)

@@ -121,6 +121,7 @@ def test_a_branch_is_refused_with_its_operator_and_its_line(operator, line, pure
     assert "copied" not in message
 
 
+@pytest.mark.long
 def test_aotinductor_inlines_a_reference_that_writes_into_what_it_made(tmp_path):
     artifact = opsmith.export(
         Call(outer), (X,), target="aotinductor", out=tmp_path / "dist", form="inline", say=None

@@ -87,6 +87,7 @@ def same(loaded: Any, operator: Any, **arguments: Any) -> None:
     torch.testing.assert_close(list(found), list(expected))
 
 
+@pytest.mark.long
 def test_the_backward_that_the_author_wrote(loaded) -> None:
     a = jnp.arange(6.0).reshape(2, 3)
     da, db = jax.grad(lambda a, b: (a * loaded.ops.my_add(a, b)).sum(), argnums=(0, 1))(a, a + 1)
@@ -112,6 +113,7 @@ OPSMITH_KERNEL(jax_test, NAME, cpu)
 """
 
 
+@pytest.mark.long
 def test_an_operator_and_its_backward_share_an_export_and_take_any_number(
     monkeypatch, tmp_path: Path
 ) -> None:
