@@ -24,7 +24,7 @@ from opsmith.errors import OpsmithError
 from opsmith.kernels import HOST, find_device
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import dtype_name, flatten
-from opsmith.signature.binding import show_sizes
+from opsmith.signature.sizes.shapes import show_sizes
 
 if TYPE_CHECKING:
     from typing_extensions import Self

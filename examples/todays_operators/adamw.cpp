@@ -1,7 +1,6 @@
 #include <opsmith/kernel.h>
 
 #include <cmath>
-#include <stdexcept>
 
 #include "adamw.h"
 
@@ -14,20 +13,12 @@ void adamw(const opsmith::Context& ctx, const today::adamw_args<T>& a) {
   const T rate = a.lr / (1 - std::pow(a.beta1, static_cast<double>(a.step)));
   const T second = 1 - std::pow(a.beta2, static_cast<double>(a.step));
   const T eps = a.eps;
-  const int64_t count = a.params.size();
-  if (a.grads.size() != count || a.exp_avgs.size() != count || a.exp_avg_sqs.size() != count) {
-    throw std::runtime_error("the lists differ in length");
-  }
-  for (int64_t k = 0; k < count; ++k) {
+  for (int64_t k = 0; k < a.params.size(); ++k) {
     const opsmith::Tensor<T> param = a.params[k];
     const opsmith::Tensor<const T> grad = a.grads[k];
     const opsmith::Tensor<T> average = a.exp_avgs[k];
     const opsmith::Tensor<T> square = a.exp_avg_sqs[k];
-    const int64_t size = param.numel();
-    if (grad.numel() != size || average.numel() != size || square.numel() != size) {
-      throw std::runtime_error("the tensors at one place of the lists differ in size");
-    }
-    ctx.parallel_for(0, size, 4096, [&](int64_t begin, int64_t end) {
+    ctx.parallel_for(0, param.numel(), 4096, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         average[i] = beta1 * average[i] + rest1 * grad[i];
         square[i] = beta2 * square[i] + rest2 * (grad[i] * grad[i]);

@@ -14,10 +14,10 @@ from opsmith import Between
 
 @opsmith.op("today::adamw", mutates_args=("params", "exp_avgs", "exp_avg_sqs"))
 def adamw(
-    params: list[Float[Tensor, "..."]],
-    grads: list[Float[Tensor, "..."]],
-    exp_avgs: list[Float[Tensor, "..."]],
-    exp_avg_sqs: list[Float[Tensor, "..."]],
+    params: list[Float[Tensor, "?*S"]],
+    grads: list[Float[Tensor, "?*S"]],
+    exp_avgs: list[Float[Tensor, "?*S"]],
+    exp_avg_sqs: list[Float[Tensor, "?*S"]],
     step: Annotated[int, Between(1, None)],
     lr: float = 1e-3,
     beta1: Annotated[float, Between(0, 0.999)] = 0.9,
@@ -34,7 +34,7 @@ def adamw(
         param.sub_(lr / first * average / ((square / second).sqrt() + eps))
 
 
-@adamw.register_cases(only=True)  # sampled lists would differ in length and shapes
+@adamw.register_cases(only=True)  # an average of squares is not negative
 def cases(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
     """Lists of tensors of the same shapes."""
     generator = torch.Generator().manual_seed(seed)

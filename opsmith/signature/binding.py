@@ -6,7 +6,7 @@ code with symbolic sizes, so it decides by the value of a size in `Check` only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +14,13 @@ from opsmith.errors import ArgumentError
 from opsmith.signature.constraints import Bound, Order, Sum, ValueRange, range_limits, range_text
 from opsmith.signature.dtype_variables import joined
 from opsmith.signature.equations import Equation, refused_size
+from opsmith.signature.items import Found, ItemSizes
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Parameter, ScalarType, SequenceType, TensorType
 from opsmith.signature.sizes import expressions
 from opsmith.signature.sizes.conditions import Condition, unsatisfied
 from opsmith.signature.sizes.expressions import Integer, Name
-from opsmith.signature.sizes.shapes import Fixed, Variadic
+from opsmith.signature.sizes.shapes import Fixed, Variadic, show_sizes
 
 Check = Callable[[Any, Callable[[], str]], None]
 """Receives a condition (perhaps symbolic), and a function that returns the message if it fails."""
@@ -68,12 +69,6 @@ class Bindings:
             elif name in self.variadic:
                 parts.append(f"*{name}={show_sizes(self.variadic[name])}")
         return ", ".join(parts)
-
-
-def show_sizes(sizes: Sequence[Any]) -> str:
-    """Return ``(1, 6, 16)``; a single size as ``(3,)``, as Python writes tuples."""
-    inner = ", ".join(str(size) for size in sizes)
-    return f"({inner},)" if len(sizes) == 1 else f"({inner})"
 
 
 def require(condition: Any, message: Callable[[], str]) -> None:
@@ -175,6 +170,7 @@ class _Binder:
         self.bound = Bindings(dtypes=[None] * len(signature.dtype_variables))
         # The dimensions that are expressions, by parameter and position in its shape.
         self.deferred: dict[tuple[str, int], list[_Deferred]] = {}
+        self.items = ItemSizes()
 
     def length(self, parameter: Parameter, type_: SequenceType) -> None:
         value = self.arguments[parameter.name]
@@ -204,12 +200,20 @@ class _Binder:
         if value is None and parameter.optional:
             return
         many = parameter.is_tensor_list and value is not None
+        if many:
+            self.each(self.items.of_list(parameter, len(value)))
         for position, item in enumerate(value if many else [value]):
             name = f"{parameter.name}[{position}]" if many else parameter.name
             if item is None:
                 expected = type_ if many else parameter.type
                 raise ArgumentError(self.error(f"argument {name!r} is None, expected {expected}."))
             self.tensor(parameter.name, name, type_, item)
+            if many:
+                self.each(self.items.of_item(parameter, position, item.shape), item)
+
+    def each(self, found: Iterable[Found], info: TensorInfo | None = None) -> None:
+        for holds, message in found:
+            self.check(holds, lambda message=message: self.error(message(), info))  # type: ignore[misc]
 
     def tensor(self, parameter: str, name: str, type_: TensorType, info: TensorInfo) -> None:
         self.device(name, info)

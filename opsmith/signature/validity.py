@@ -10,6 +10,7 @@ from opsmith.signature.annotations import Selects
 from opsmith.signature.constraints import Constraint, Order, PartStarts, Sum, ValueRange
 from opsmith.signature.dtypes import COMPLEX, FLOATING, DTypes
 from opsmith.signature.equations import unsolvable
+from opsmith.signature.items import check_items, item_hint
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import (
     Parameter,
@@ -28,6 +29,7 @@ Refuse = Callable[[str], NoReturn]
 
 def check(signature: Signature, refuse: Refuse) -> None:
     """Call `refuse` with the first contradiction in `signature`, if there is one."""
+    check_items(signature, refuse)
     _names(signature, refuse)
     _dtypes(signature, refuse)
     for parameter in signature.parameters:
@@ -147,7 +149,8 @@ def _readable(
             refuse(f"{owner} reads '*{name}', which stands for any number of dimensions")
         if name not in signature.dim_sources:
             refuse(
-                f"{owner} reads {name!r}, which no argument binds{reason}; a dimension is bound "
+                f"{owner} reads {name!r}, which no argument binds"
+                f"{item_hint(signature, name) or reason}; a dimension is bound "
                 "where it stands alone in some argument's shape, or is the one unknown of a size "
                 f"like 2*C. Bound are: {_bound(signature)}{remedy}"
                 f"{_number_called(signature, name)}"
@@ -312,14 +315,15 @@ def _result_shape(signature: Signature, result: Result, refuse: Refuse) -> None:
                     "return a plain Tensor and write register_fake"
                 )
             case Variadic(str(name)) if name not in signature.dim_sources:
-                refuse(f"the result {result.type}: no argument binds '*{name}'")
+                hint = item_hint(signature, name)
+                refuse(f"the result {result.type}: no argument binds '*{name}'{hint}")
             case Fixed(expressions.Name(name)) if name in signature.data_dependent:
                 continue
             case Fixed(expressions.Name(name)) if name not in signature.dim_sources:
                 refuse(
-                    f"the result {result.type}: no argument binds {name!r}. Bound are: "
-                    f"{_bound(signature)}. If only the data decides its size, say so: "
-                    f'data_dependent=("{name}",)'
+                    f"the result {result.type}: no argument binds {name!r}"
+                    f"{item_hint(signature, name)}. Bound are: {_bound(signature)}. "
+                    f'If only the data decides its size, say so: data_dependent=("{name}",)'
                 )
             case Fixed(expression):
                 _readable(signature, expression, frozenset(), f"the result {result.type}", refuse)
@@ -436,8 +440,8 @@ def _claims(signature: Signature, refuse: Refuse) -> None:
         plain = name.removeprefix("*")
         if plain not in signature.dim_sources:
             refuse(
-                f"parallel_dims names {name!r}, which no argument binds. Bound are: "
-                f"{_bound(signature)}"
+                f"parallel_dims names {name!r}, which no argument binds"
+                f"{item_hint(signature, plain)}. Bound are: {_bound(signature)}"
             )
         if plain not in used and plain not in signature.variadic_dims and signature.results:
             refuse(
@@ -453,8 +457,8 @@ def _sums(signature: Signature, refuse: Refuse) -> None:
         plain = name.removeprefix("*")
         if plain not in signature.dim_sources:
             refuse(
-                f"summed_dims names {name!r}, which no argument binds. Bound are: "
-                f"{_bound(signature)}"
+                f"summed_dims names {name!r}, which no argument binds"
+                f"{item_hint(signature, plain)}. Bound are: {_bound(signature)}"
             )
         without = [
             result

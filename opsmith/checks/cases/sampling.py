@@ -40,6 +40,7 @@ from opsmith.signature import (
 )
 from opsmith.signature.constraints import range_limits
 from opsmith.signature.dtype_variables import parts
+from opsmith.signature.items import lists_like
 from opsmith.signature.sizes import expressions
 from opsmith.signature.sizes.shapes import Fixed, Variadic
 from opsmith.signature.solving.fitting import Fitting
@@ -128,12 +129,15 @@ class _Sampler:
             for p in signature.parameters
             if (p.optional and p.default is None) or (p.optional and p.is_tensor)
         }
-        self.lengths = {
-            p.name: draw(st.sampled_from(wanted.lengths or _lengths(p, signature)))
-            for p in signature.tensors
-            if p.is_tensor_list
-        }
+        self.lengths: dict[str, int] = {}
+        for p in signature.tensors:
+            if p.is_tensor_list and p.name not in self.lengths:
+                alike = lists_like(p, signature.tensors)
+                least = any(name in signature.nonempty for name in alike)
+                lengths = wanted.lengths or ((2, 1, 3) if least else (2, 1, 3, 0))
+                self.lengths.update(dict.fromkeys(alike, draw(st.sampled_from(lengths))))
         self.ranks: dict[tuple[str, str], int] = {}
+        self.items: dict[tuple[str, int], tuple[int, ...]] = {}
         self.scalars: dict[str, Any] = {}
         self.drawn: list[int] = []
         self.earlier: list[int] = []
@@ -169,6 +173,7 @@ class _Sampler:
 
     def _case(self) -> Case:
         signature = self.signature
+        self.items = {}
         dims, variadic = self._dims_that_fit()
         for parameter in signature.parameters:
             self._scalar(parameter, dims)
@@ -298,7 +303,7 @@ class _Sampler:
         count = self.lengths[parameter.name] if parameter.is_tensor_list else 1
         type_ = parameter.tensor_type
         assert type_ is not None
-        return [self._shape(parameter.name, type_, dims, variadic) for _ in range(count)]
+        return [self._shape(parameter.name, type_, dims, variadic, i) for i in range(count)]
 
     def _shape(
         self,
@@ -306,23 +311,36 @@ class _Sampler:
         type_: TensorType,
         dims: dict[str, int],
         variadic: dict[str, tuple[int, ...]],
+        place: int,
     ) -> tuple[int, ...]:
         if type_.shape is None:
             return tuple(self._size(16, set()) for _ in range(self._rank(owner, "...")))
         sizes: list[int] = []
         for dim in type_.shape.dims:
             if isinstance(dim, Variadic):
-                if dim.name is not None:
+                if dim.item is not None:
+                    sizes.extend(self._of_items(dim.item, place, several=True))
+                elif dim.name is not None:
                     sizes.extend(variadic[dim.name])
                 else:
                     sizes.extend(self._size(8, set()) for _ in range(self._rank(owner, "...")))
             elif isinstance(dim, Fixed):
                 sizes.append(expressions.evaluate(dim.expression, dims, self.scalars))
+            elif dim.item is not None:
+                sizes.extend(self._of_items(dim.item, place, several=False))
             else:
                 sizes.append(self._size(16, set()))
         if any(size < 0 for size in sizes):
             raise NoValue
         return tuple(sizes)
+
+    def _of_items(self, name: str, place: int, *, several: bool) -> tuple[int, ...]:
+        """Return the sizes that lists share at one place, drawn where the first list has them."""
+        if (name, place) not in self.items:
+            count = self._rank(f"?{place}", name) if several else 1
+            largest = 8 if several else 16
+            self.items[name, place] = tuple(self._size(largest, set()) for _ in range(count))
+        return self.items[name, place]
 
     def _require_small(self, shapes: Mapping[str, list[tuple[int, ...]]]) -> None:
         total = 0
@@ -480,7 +498,3 @@ class _Sampler:
         for item in value if isinstance(value, list | tuple) else [value]:
             if (low is not None and item < low) or (high is not None and item > high):
                 raise NoValue
-
-
-def _lengths(parameter: Parameter, signature: Signature) -> tuple[int, ...]:
-    return (2, 1, 3) if parameter.name in signature.nonempty else (2, 1, 3, 0)

@@ -24,9 +24,10 @@ from opsmith.operators.core.arguments import DTYPES, describe, dtype_name
 from opsmith.operators.core.value_checks import check_values
 from opsmith.signature import Parameter, ScalarType, SequenceType, Signature, Sum, TensorType, bind
 from opsmith.signature.binding import Bindings
+from opsmith.signature.items import item_dims, lists_like
 from opsmith.signature.sizes import expressions
 from opsmith.signature.sizes.expressions import Name
-from opsmith.signature.sizes.shapes import Fixed, Variadic
+from opsmith.signature.sizes.shapes import Fixed, Shape, Variadic
 
 
 @dataclass(frozen=True)
@@ -350,11 +351,20 @@ def _bad_list(
     name, value = parameter.name, arguments[parameter.name]
     if name in signature.nonempty:
         yield _Bad(f"{name!r} without tensors", _with(arguments, name, []), (name,))
+    given = [one for one in signature.tensors if arguments[one.name] is not None]
+    alike = lists_like(parameter, given)
     if parameter.mutated and value[0].numel():
-        twice = [*value, value[0]]
-        yield _Bad(f"{name!r} with one tensor twice", _with(arguments, name, twice), (name,))
+        more = {one: [*arguments[one], arguments[one][0].clone()] for one in alike}
+        twice = {**arguments, **more, name: [*value, value[0]]}
+        yield _Bad(f"{name!r} with one tensor twice", twice, (name,))
+    if len(alike) > 1:
+        fewer = _with(arguments, name, value[:-1])
+        yield _Bad(f"{name!r} without its last tensor", fewer, alike)
     type_ = parameter.tensor_type
-    if type_ is None or type_.shape is None or type_.shape.variadic is not None:
+    if type_ is None or type_.shape is None:
+        return
+    yield from _bad_items(signature, parameter, type_.shape, arguments, alike)
+    if type_.shape.variadic is not None:
         return
     longer = [value[0].unsqueeze(0), *value[1:]]
     yield _Bad(f"{name!r}[0] with one dimension more", _with(arguments, name, longer), (name,))
@@ -366,6 +376,31 @@ def _bad_list(
             wider = [*value[:-1], value[-1].new_zeros(shape)]
             what = f"{name!r}[{len(value) - 1}] with {shape[axis]} as its dimension {axis} ({dim})"
             yield _Bad(what, _with(arguments, name, wider), (name,))
+
+
+def _bad_items(
+    signature: Signature,
+    parameter: Parameter,
+    shape: Shape,
+    arguments: dict[str, Any],
+    alike: tuple[str, ...],
+) -> Iterator[_Bad]:
+    """Yield a list whose last tensor has a size that no list has at this place."""
+    name, value = parameter.name, arguments[parameter.name]
+    types = [signature.by_name[one].tensor_type for one in alike]
+    shared = [dim.item for type_ in types if type_ for _, dim in item_dims(type_.shape)]
+    for axis, dim in item_dims(shape):
+        if shared.count(dim.item) < 2:
+            continue
+        sizes = list(value[-1].shape)
+        start = axis if axis >= 0 else len(sizes) + axis
+        if isinstance(dim, Variadic) and len(sizes) == shape.rank:
+            sizes.insert(start, 1)
+        else:
+            sizes[start] += 1
+        other = [*value[:-1], value[-1].new_zeros(sizes)]
+        what = f"{name!r}[{len(value) - 1}] with {sizes[start]} as its dimension {start} ({dim})"
+        yield _Bad(what, _with(arguments, name, other), alike)
 
 
 def _bad_sequence(

@@ -96,6 +96,7 @@ def validation_header(signature: Signature) -> str:
         dims=code.dims,
         variadics=code.variadics,
         types=code.types,
+        items=code.items,
         bind=code.bind(),
         values=code.values(),
         results=code.results(),

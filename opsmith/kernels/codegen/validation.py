@@ -30,10 +30,11 @@ from opsmith.signature.constraints import (
     ValueRange,
 )
 from opsmith.signature.equations import Equation
+from opsmith.signature.items import item_dims, items_of
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Parameter, Result, ScalarType, SequenceType, TensorType
 from opsmith.signature.sizes.expressions import Expression, Integer, Name
-from opsmith.signature.sizes.shapes import Dim, Fixed, Shape, Variadic
+from opsmith.signature.sizes.shapes import Dim, Fixed, Shape, Unnamed, Variadic
 
 _COMPARE = {
     "==": "equal_to",
@@ -123,6 +124,7 @@ class ValidationCode:
                     f"Where{{{quote(parameter.name)}}}",
                 )
                 lines.append(f"if ({raw} == nullptr) absent({where}, {_type(parameter)});")
+            lines += self._lengths(parameter)
             lines += self._tensors(parameter, self._tensor(parameter))
         for equation in self.signature.equations:
             lines += self._tensors(
@@ -155,6 +157,27 @@ class ValidationCode:
         for index, dim in enumerate(self.variadics):
             bound = f"variadic({index})"
             lines.append(f"raw.{identifier(dim)} = {{{bound}.count, {bound}.sizes}};")
+        return lines
+
+    @cached_property
+    def items(self) -> list[dict[str, str]]:
+        """The sizes that lists share place by place: a variable for each, and the text of it."""
+        found: dict[str, str] = {}
+        for parameter in self.signature.tensors:
+            for _, dim in item_dims(_shape(parameter)):
+                found.setdefault(f"item_{dim.item}", str(dim))
+        return [{"variable": variable, "text": text} for variable, text in found.items()]
+
+    def _lengths(self, parameter: Parameter) -> list[str]:
+        """Return the comparisons of a list's length with those of the lists that share sizes."""
+        shape, raw = _shape(parameter), f"raw.{identifier(parameter.name)}"
+        first = {str(dim.item): (axis, dim) for axis, dim in reversed([*item_dims(shape)])}
+        lines = []
+        for name in items_of(parameter):
+            axis, dim = first[name]
+            rest = shape.rank if shape is not None and isinstance(dim, Variadic) else -1
+            call = f"item_{name}.list(*this, {quote(parameter.name)}, {raw}, {axis}, {rest});"
+            lines.append(f"if ({raw}.count >= 0) {call}" if parameter.optional else call)
         return lines
 
     def _tensors(self, parameter: Parameter, statements: list[str]) -> list[str]:
@@ -208,6 +231,13 @@ class ValidationCode:
                     index = self.variadics.index(name)
                     count = f"tensor.ndim - {type_.shape.rank}"
                     lines.append(f"variadic(where, tensor, {axis}, {count}, {index}, {constant});")
+                case Variadic(item=str(name)):
+                    count = f"tensor.ndim - {type_.shape.rank}"
+                    lines.append(
+                        f"item_{name}.several(*this, where, tensor, {axis}, {count}, {constant});"
+                    )
+                case Unnamed(str(name)):
+                    lines.append(f"item_{name}.one(*this, where, tensor, {axis}, {constant});")
         return lines
 
     def _expressions(self, parameter: Parameter) -> list[str]:
@@ -427,6 +457,10 @@ class ValidationCode:
 
 def _flag(value: bool) -> str:
     return "true" if value else "false"
+
+
+def _shape(parameter: Parameter) -> Shape | None:
+    return parameter.tensor_type.shape if parameter.tensor_type is not None else None
 
 
 def _type(parameter: Parameter) -> str:

@@ -28,8 +28,8 @@ from opsmith.signature import (
     TensorListType,
     TensorType,
 )
-from opsmith.signature.binding import show_sizes
 from opsmith.signature.calls import named
+from opsmith.signature.sizes.shapes import show_sizes
 
 
 def refusal(

@@ -17,7 +17,7 @@ from torch import Tensor
 from opsmith.errors import ArgumentError
 from opsmith.operators.core.arguments import each_tensor, map_tensors
 from opsmith.signature import Signature
-from opsmith.signature.binding import show_sizes
+from opsmith.signature.sizes.shapes import show_sizes
 
 KeepApart = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Maps arguments by name to the same arguments, some of them replaced by copies."""

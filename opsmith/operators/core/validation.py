@@ -21,7 +21,7 @@ from opsmith.signature import (
     bind,
     result_shapes,
 )
-from opsmith.signature.binding import show_sizes
+from opsmith.signature.sizes.shapes import show_sizes
 
 
 @dataclass(frozen=True)

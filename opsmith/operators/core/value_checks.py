@@ -21,9 +21,9 @@ from opsmith.signature import (
     Sum,
     ValueRange,
 )
-from opsmith.signature.binding import show_sizes
 from opsmith.signature.constraints import LARGEST, range_limits, range_text
 from opsmith.signature.dtypes import FLOAT8, UNSIGNED
+from opsmith.signature.sizes.shapes import show_sizes
 
 
 def check_values(

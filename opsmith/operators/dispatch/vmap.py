@@ -23,8 +23,8 @@ from opsmith.signature import (
     bind,
     result_shapes,
 )
-from opsmith.signature.binding import show_sizes
 from opsmith.signature.calls import named
+from opsmith.signature.sizes.shapes import show_sizes
 from opsmith.signature.solving.folding import Fold
 from opsmith.signature.solving.folding import fold as fold_of
 

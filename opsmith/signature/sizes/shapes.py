@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from opsmith.signature.sizes import expressions
 from opsmith.signature.sizes.expressions import Expression, ExpressionError, Name
@@ -23,20 +24,34 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Variadic:
-    """Any number of dimensions, ``*name``; without a name (``...``) they are not compared."""
+    """Any number of dimensions, ``*name``; without a name (``...``) they are not compared.
+
+    Attributes:
+        name: the name, if a call has one value of it.
+        item: the name in ``?*name``: each place of the lists that share it has a value of its own.
+    """
 
     name: str | None
+    item: str | None = None
 
     def __str__(self) -> str:
+        if self.item is not None:
+            return f"?*{self.item}"
         return "..." if self.name is None else f"*{self.name}"
 
 
 @dataclass(frozen=True)
 class Unnamed:
-    """A dimension of any size, ``_``."""
+    """A dimension of any size, ``_``.
+
+    Attributes:
+        item: the name in ``?name``: each place of the lists that share it has a size of its own.
+    """
+
+    item: str | None = None
 
     def __str__(self) -> str:
-        return "_"
+        return "_" if self.item is None else f"?{self.item}"
 
 
 Dim = Fixed | Variadic | Unnamed
@@ -99,6 +114,12 @@ def bound_by(dims: Iterable[Dim]) -> tuple[str, ...]:
     return tuple(found)
 
 
+def show_sizes(sizes: Sequence[Any]) -> str:
+    """Return ``(1, 6, 16)``; a single size as ``(3,)``, as Python writes tuples."""
+    inner = ", ".join(str(size) for size in sizes)
+    return f"({inner},)" if len(sizes) == 1 else f"({inner})"
+
+
 class ShapeError(ValueError):
     """Raised for a text that is not a shape; the message says why."""
 
@@ -109,7 +130,6 @@ _DOCUMENTED = r"[A-Za-z_]\w*=(.+)"
 _UNSUPPORTED = {
     "#": "broadcasting dimensions (#) are not supported: write the dimension's name, and let the "
     "caller expand",
-    "?": "tree-path dimensions (?) mean nothing for an operator's arguments",
 }
 
 
@@ -158,6 +178,8 @@ def _dim(word: str, scalars: Collection[str]) -> Dim:
     documented = re.fullmatch(_DOCUMENTED, word)
     if documented:
         word = documented[1]
+    if "?" in word:
+        return _of_items(word)
     if word[0] in _UNSUPPORTED:
         raise ShapeError(f"dimension {word!r}: {_UNSUPPORTED[word[0]]}")
     if word.startswith("*"):
@@ -179,3 +201,10 @@ def _dim(word: str, scalars: Collection[str]) -> Dim:
     except ExpressionError as error:
         raise ShapeError(f"dimension {word!r}: {error}") from None
     return Fixed(expression)
+
+
+def _of_items(word: str) -> Dim:
+    found = re.fullmatch(rf"(\?\*|\*\?|\?)({_NAME})", word)
+    if not found:
+        raise ShapeError(f"dimension {word!r}: '?' stands before a name alone, as in '?N' or '?*S'")
+    return Variadic(None, found[2]) if "*" in found[1] else Unnamed(found[2])

@@ -21,9 +21,9 @@ from opsmith.errors import (
     UnknownTargetError,
 )
 from opsmith.operators.core.arguments import DTYPES, dtype_name
-from opsmith.signature.binding import show_sizes
 from opsmith.signature.sizes import expressions
 from opsmith.signature.sizes.conditions import COMPARE
+from opsmith.signature.sizes.shapes import show_sizes
 from opsmith.targets.exporting.artifact import (
     MANIFEST,
     MODEL,

@@ -25,6 +25,9 @@ def bound(
     lengths: Annotated[Int32[Tensor, "I"], Extent("starts", "max(N, 3)")],
     weights: Annotated[Float[Tensor, "..."], Between(-0.5, 1e20)],
     many: list[Float[Tensor, "K _"]],
+    left: list[Float[Tensor, "... ?A ?A"]],
+    right: list[Float[Tensor, "?A ?*s"]] | None,
+    other: list[Float[Tensor, "*?s 2"]],
     factor: Annotated[int, Between(1, "N")],
     scale: Annotated[float, Between(0.0, 1.5)],
     window: Annotated[tuple[int, int], Between(0, 9)],
@@ -46,6 +49,9 @@ def correct(dtype: torch.dtype = torch.float32) -> dict[str, Any]:
         "lengths": torch.tensor([3, 0], dtype=torch.int32),
         "weights": torch.tensor([[0.5, -0.5]], dtype=dtype),
         "many": [torch.zeros(4, 1, dtype=dtype), torch.zeros(4, 0, dtype=dtype)],
+        "left": [torch.zeros(3, 3, dtype=dtype), torch.zeros(5, 0, 0, dtype=dtype)],
+        "right": [torch.zeros(3, dtype=dtype), torch.zeros(0, 6, 7, dtype=dtype)],
+        "other": [torch.zeros(2, dtype=dtype), torch.zeros(6, 7, 2, dtype=dtype)],
         "factor": 2,
         "scale": 0.5,
         "window": [1, 2],
@@ -71,6 +77,8 @@ def both(operator: Any, arguments: dict[str, Any]) -> tuple[str | None, str | No
 def test_correct_arguments_pass(operator) -> None:
     assert operator(**correct()).shape == (2, 2, 2)
     assert operator(**{**correct(), "y": None, "many": []}).shape == (2, 2, 2)
+    assert operator(**{**correct(), "right": None}).shape == (2, 2, 2)
+    assert operator(**{**correct(), "left": [], "right": [], "other": []}).shape == (2, 2, 2)
 
 
 WRONG = {
@@ -86,6 +94,14 @@ WRONG = {
     "one generic dtype": {"y": torch.zeros(2, 5, dtype=torch.float64)},
     "element of a list": {"many": [torch.zeros(4, 1), torch.zeros(3, 1)]},
     "dtype in a list": {"many": [torch.zeros(4, 1, dtype=torch.float64)]},
+    "fewer in a list": {"left": [torch.zeros(3, 3)]},
+    "none in a list": {"right": []},
+    "more in a list": {"other": [torch.zeros(2)] * 3},
+    "size at a place": {"right": [torch.zeros(3), torch.zeros(2, 6, 7)]},
+    "size twice at a place": {"left": [torch.zeros(3, 3), torch.zeros(1, 5, 4)]},
+    "sizes at a place": {"right": [torch.zeros(3), torch.zeros(0, 7, 6)]},
+    "more sizes at a place": {"other": [torch.zeros(1, 2), torch.zeros(6, 7, 2)]},
+    "fewer sizes at a place": {"right": [torch.zeros(3), torch.zeros(0)]},
     "length": {"window": [1, 2, 3]},
     "scalar too high": {"factor": 4},
     "scalar too low": {"factor": 0},
@@ -172,7 +188,7 @@ def changes(draw: st.DrawFn) -> dict[str, Any]:
             changed[name] = tensor(floats)
         elif name in ("indices", "starts", "lengths"):
             changed[name] = tensor(integers)
-        elif name == "many":
+        elif name in ("many", "left", "right", "other"):
             changed[name] = [tensor(floats) for _ in range(draw(st.integers(0, 2)))]
         elif name == "factor":
             changed[name] = draw(st.integers(-2, 5))

@@ -10,9 +10,10 @@ import jax
 import numpy as np
 
 from opsmith.errors import ArgumentError
-from opsmith.signature.binding import TensorInfo, show_sizes
+from opsmith.signature.binding import TensorInfo
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Parameter, ScalarType, SequenceType, TensorListType
+from opsmith.signature.sizes.shapes import show_sizes
 
 Arrays = tuple[Any, ...]
 """The entries of tensor arguments: an array, a tuple of arrays for a list, or `None`."""
