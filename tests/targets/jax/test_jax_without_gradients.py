@@ -1,4 +1,4 @@
-"""A result that is declared to have no gradient has none in JAX either."""
+"""Results without a gradient, and results that select, are the same in JAX."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Annotated
 
 import pytest
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float32, Int64
 from torch import Tensor
 
 import opsmith
-from opsmith import NonDifferentiable
+from opsmith import NonDifferentiable, Selects
 
 jax = pytest.importorskip("jax")
 
@@ -22,10 +22,15 @@ void twice(const opsmith::Context&, const jax_without_gradients::twice_args& a) 
   for (int64_t i = 0; i < a.N; ++i) {
     a.out0(i) = 2 * a.x(i);
     a.out1(i) = a.x(i) * a.x(i);
+    if (i == 0 || a.x(i) > a.x(a.out2())) a.out2() = i;
   }
 }
 OPSMITH_KERNEL(jax_without_gradients, twice, cpu)
 """
+
+
+def copied(x: Tensor) -> Tensor:
+    return x.clone()
 
 
 @pytest.mark.slow
@@ -33,8 +38,12 @@ def test_a_result_without_a_gradient_has_none_in_jax(tmp_path: Path) -> None:
     @opsmith.op("jax_without_gradients::twice", autograd="reference")
     def twice(
         x: Float32[Tensor, "N"],
-    ) -> tuple[Float32[Tensor, "N"], Annotated[Float32[Tensor, "N"], NonDifferentiable()]]:
-        return 2 * x, x * x
+    ) -> tuple[
+        Float32[Tensor, "N"],
+        Annotated[Float32[Tensor, "N"], NonDifferentiable()],
+        Annotated[Int64[Tensor, ""], Selects(copied)],
+    ]:
+        return 2 * x, x * x, x.argmax()
 
     source = tmp_path / "twice.cpp"
     source.write_text(SOURCE)
@@ -43,5 +52,6 @@ def test_a_result_without_a_gradient_has_none_in_jax(tmp_path: Path) -> None:
     function = opsmith.load(artifact.folder).ops.twice
     x = jax.numpy.asarray(torch.arange(3.0).numpy())
     assert function(x)[1].tolist() == [0, 1, 4]
-    found = jax.grad(lambda x: sum(result.sum() for result in function(x)))(x)
+    assert function(x)[2] == 2
+    found = jax.grad(lambda x: sum(result.sum() for result in function(x)[:2]))(x)
     assert found.tolist() == [2, 2, 2]
