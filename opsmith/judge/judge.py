@@ -40,9 +40,13 @@ from opsmith.operators.core.arguments import holds_tensors
 from opsmith.operators.importing import module_name
 
 _KERNEL = "candidate"
-#: Number of repeated calls that look for a result that earlier calls made wrong. A number drawn
+#: Number of compared calls that look for a result that earlier calls made wrong. A number drawn
 #: from the seed, smaller than this, is added to it.
-_CALLS = 400
+_COMPARED = 400
+#: Fewest calls in a row, and the most that are made at once with only the last result compared.
+_CALLS, _GROUP = 3_200, 24
+#: The fraction of a call's time limit that a group of calls may take.
+_GROUP_SHARE = 0.25
 #: Number of cases among which the repeated calls alternate.
 _CASES = 6
 #: Number of sampled cases that a program calls the kernel with, besides the author's cases.
@@ -329,20 +333,29 @@ def _again(trial: Trial) -> None:
 
     trial.each(keep, dtypes=(trial.subject.favourite,), examples=_CASES, most=_CASES)
     trial.need(known, "there is no case to repeat")
+    start = 0
     order = random.Random(trial.settings.seed)
-    for number in range(_CALLS + order.randrange(_CALLS)):
+    compared, made, slowest = _COMPARED + order.randrange(_COMPARED), 0, 1e-3
+    while compared > 0 or made < _CALLS:
         # Calls with similar cases follow each other, so that memory is reused with other contents.
-        if number % 8 == 0:
+        if compared % 8 == 0:
             start = order.randrange(len(known))
         case, truth = known[(start + order.randrange(3)) % len(known)]
+        most = int(trial.settings.time_limit * _GROUP_SHARE / slowest)
+        trial.kernel.repeats = min(order.randrange(_GROUP), most)
+        started = time.monotonic()
+        made += 1 + trial.kernel.repeats
+        compared -= 1
         trial.counts.ran += 1
         trial.counts.tally.begin("again", case.dtype, case.numel)
         try:
-            what = f"call {number + 1} in a row"
+            what = f"call {made} in a row"
             trial.compare(trial.run(case.make()), truth, what, code="OPS-STATE-EARLIER")
         except Failure as failure:
             failure.case = failure.case or case
             raise
+        slowest = max(slowest, (time.monotonic() - started) / (1 + trial.kernel.repeats))
+    trial.kernel.repeats = 0
 
 
 def _variants(case: Case) -> Iterator[Case]:

@@ -109,6 +109,9 @@ STATE = {
     "right for 299 calls": Attack(
         "known.append(0)\nreturn RIGHT if len(known) < 299 else WRONG", "known = []"
     ),
+    "right for 2,999 calls": Attack(
+        "known.append(0)\nreturn RIGHT if len(known) < 2999 else WRONG", "known = []"
+    ),
     "right for the first call": Attack(
         "known.append(0)\nreturn RIGHT if len(known) == 1 else WRONG", "known = []"
     ),
