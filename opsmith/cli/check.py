@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from opsmith.cli import extra, output
-from opsmith.cli.options import AsJson, AsJunit, AsPage, Debug, Files
+from opsmith.cli.options import AsJson, AsJunit, AsPage, Debug, Files, in_a_folder
 from opsmith.errors import INCOMPLETE, no_such
 
 _ARGUMENTS = "opsmith.arguments"
@@ -377,6 +377,21 @@ def judge(
     as_json: AsJson = False,
     report: AsPage = None,
     junit: AsJunit = None,
+    verdict_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--verdict",
+            metavar="OUT.json",
+            callback=in_a_folder,
+            help="Also write the verdict as JSON.",
+        ),
+    ] = None,
+    sign: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="KEY", help="Sign it with this secret key of minisign: OUT.json.minisig."
+        ),
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Judge kernels that nobody trusts, in a process where their code never runs.
@@ -386,9 +401,14 @@ def judge(
     """
     from opsmith.checks.report.table import Table, end
     from opsmith.judge import judge as reach_verdict
+    from opsmith.judge.signing import read_key, write_signed
 
     if (candidate is None) == (candidates is None):
         raise typer.BadParameter("name a file by --candidate, or a folder by --candidates")
+    if candidates is not None and verdict_file is not None:
+        raise typer.BadParameter("--verdict takes one candidate: name its file by --candidate")
+    if sign is not None and verdict_file is None:
+        raise typer.BadParameter("--sign signs a file: name it by --verdict OUT.json")
     options: dict[str, Any] = {
         "seed": seed,
         "examples": examples,
@@ -403,6 +423,7 @@ def judge(
     console = output.stderr() if as_json else output.stdout()
     table = Table(console.print)
     try:
+        key = read_key(sign, (spec, candidate), _ask_for_password) if sign is not None else None
         with output.progress(console) as progress:
             verdict = reach_verdict(
                 spec,
@@ -412,6 +433,7 @@ def judge(
                 on_row=table.add,
             )
             table.flush()
+        written = write_signed(verdict, verdict_file, key) if verdict_file is not None else []
     except Exception as error:
         if debug:
             raise
@@ -428,7 +450,13 @@ def judge(
             print(f"not sandboxed: {verdict.not_sandboxed}")
         print({"passed": "accepted", "failed": "refused"}.get(verdict.report.outcome, "undecided"))
     _write(verdict.report, report, junit)
+    for made in written:
+        output.say(f"wrote {made}")
     raise typer.Exit(_EXIT_CODES[verdict.report.outcome])
+
+
+def _ask_for_password() -> str:
+    return str(typer.prompt("Password of the key", hide_input=True, err=True))
 
 
 def _judge_folder(spec: Path, folder: Path | None, jobs: int, options: dict[str, Any]) -> int:

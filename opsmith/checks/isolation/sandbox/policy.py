@@ -85,6 +85,13 @@ def most_memory() -> int:
     return _DEFAULT_MEMORY if left is None else int(_SHARE * left)
 
 
+def hides(path: Path, environment: Mapping[str, str]) -> bool:
+    """Return whether a command in a sandbox with these variables cannot see a file of the host."""
+    plan = Box(True, Path(tempfile.gettempdir())).plan(environment)
+    real = str(path.resolve())
+    return _is_below(real, plan["hidden"]) and not _is_below(real, plan["shown"])
+
+
 def can_be_covered(folder: Path) -> bool:
     """Return whether other contents can be shown at the place of a folder."""
     own = (Path(tempfile.gettempdir()).resolve(), Path.home().resolve())
