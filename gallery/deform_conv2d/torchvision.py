@@ -1,4 +1,4 @@
-"""torchvision's own operator, adopted: models that call it export to ONNX, which torch cannot.
+"""torchvision's own operator, adopted: models that call it export in forms that one can choose.
 
 Import this beside torchvision. By itself a call becomes ONNX's ``DeformConv``; in the inline form
 it becomes a call of `deform_conv2d`, and so this gallery's kernel in a library:

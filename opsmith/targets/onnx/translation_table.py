@@ -7,6 +7,7 @@ from typing import Any
 
 from opsmith.errors import ExportError
 from opsmith.operators import Operator, all_operators
+from opsmith.operators.adopted import all_adopted
 from opsmith.operators.core.onnx_choice import latest, translation_of
 
 
@@ -17,7 +18,8 @@ def onnx_translations(*operators: Operator, opset: int = 20) -> dict[Any, Callab
     function in its ``_opsmith``, which works without opsmith.
 
     Args:
-        operators: the operators; by default all declared operators with a standard form.
+        operators: the operators; by default all declared and adopted operators with a standard
+            form.
         opset: the ``opset_version`` of the export.
 
     Returns:
@@ -49,7 +51,7 @@ def onnx_translations(*operators: Operator, opset: int = 20) -> dict[Any, Callab
             )
         translation_of(operator, opset)
     found = {}
-    for operator in operators or all_operators():
+    for operator in operators or (*all_operators(), *all_adopted()):
         translation = latest(operator, opset)
         if translation is not None and not operator.signature.mutated:
             found[operator.overload] = standard(operator, translation, opset)
