@@ -62,6 +62,9 @@ def _probe(*args: Any, **kwargs: Any) -> Any:
     raise Reached("the operator was reached")
 
 
+Drawn = tuple[arguments.Call, str, Random]
+
+
 class Fuzzer:
     """Makes and judges the calls of one operator in one runtime."""
 
@@ -70,11 +73,12 @@ class Fuzzer:
         names = [p.name for p in operator.signature.parameters]
         self._names = [*names, *runtime.inputs(operator), "nothing_so_called"]
 
-    def draw(self, number: int) -> tuple[arguments.Call, str, Random]:
+    def draw(self, number: int) -> Drawn:
         """The call of a number, the same in every process."""
         runtime = self.runtime
         rng = Random(f"{self.seed}/{self.operator.name}/{runtime.name}/{number}")
-        torch.manual_seed(number)
+        # torch.manual_seed keeps a seed, with a traceback, for each kind of device that is missing.
+        torch.default_generator.manual_seed(number)
         call = arguments.draw(
             self.operator,
             rng,
@@ -87,10 +91,10 @@ class Fuzzer:
         call.arguments = runtime.given(self.operator, call.arguments, rng)
         return call, way, rng
 
-    def judge(self, number: int) -> tuple[str, str]:
-        """Make a call; what came of it, and what there is to say of that."""
+    def judge(self, number: int, drawn: Drawn | None = None) -> tuple[str, str]:
+        """Make a call, drawn or not; what came of it, and what there is to say of that."""
         self.runtime.before(number)
-        call, way, rng = self.draw(number)
+        call, way, rng = drawn or self.draw(number)
         expected, unknown = None, "must be refused"
         if not call.must_refuse:
             expected, unknown = self._expected(call)
@@ -288,11 +292,12 @@ def main() -> None:
         say("process", os.getpid())
         state = _state()
         for number in range(int(first), int(last)):
-            say("begin", number, describe(*fuzzer.draw(number)[:2]))
+            drawn = fuzzer.draw(number)
+            say("begin", number, describe(*drawn[:2]))
             if what == "baseline":
                 fuzzer.baseline(number)
                 continue
-            outcome, note = fuzzer.judge(number)
+            outcome, note = fuzzer.judge(number, drawn)
             if outcome in ("accepted", "refused"):
                 say("end", number, outcome)
             else:
