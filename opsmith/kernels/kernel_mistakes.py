@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from opsmith.kernels.build.files import source_text
-from opsmith.kernels.codegen.argument_struct import template_letters
-from opsmith.kernels.codegen.cpp_names import ELEMENT_TYPES
+from opsmith.kernels.codegen.argument_struct import members_of, outputs_of, template_letters
+from opsmith.kernels.codegen.cpp_names import ELEMENT_TYPES, identifier
 from opsmith.signature.model import Signature
 
 if TYPE_CHECKING:
@@ -27,6 +27,22 @@ _NO_HEADER = re.compile(
     r"""fatal error: '?(\w+)\.h(?:: No such file|' file not found)"""
     r"""|cannot open source file "(\w+)\.h\""""
 )
+#: The messages of GCC, clang and nvcc for a member that a class does not have.
+_NO_MEMBER = (
+    re.compile(r"""'(?P<of>[^'\n]*)' has no member named '(?P<name>\w+)'"""),
+    re.compile(r"""no member named '(?P<name>\w+)' in '(?P<of>[^'\n]*)'"""),
+    re.compile(r'"(?P<of>[^"\n]*)" has no member "(?P<name>\w+)"'),
+)
+#: The members of the classes that kernels are given.
+_MEMBERS = {
+    "opsmith::Tensor": "data(), size(i), sizes(), stride(i), strides(), dim(), numel(), and "
+    "elements as x[i] and x(i, j)",
+    "opsmith::AnyTensor": "dtype(), is<T>(), as<T>(), dim(), size(i) and numel()",
+    "opsmith::List": "size() and elements as xs[i]",
+    "opsmith::Output": "allocate({size, …})",
+    "opsmith::AnyOutput": "allocate<T>({size, …})",
+    "opsmith::Context": "parallel_for(begin, end, grain, body)",
+}
 _FURTHER_TYPES = {"half": ELEMENT_TYPES["float16"]}
 
 
@@ -100,6 +116,8 @@ def _mistakes(source: KernelSource, output: str) -> Iterator[str]:
                 f'it does not include "{one.name}.h", which opsmith writes from the declaration of '
                 f'{one.qualname}: add #include "{one.name}.h"'
             )
+    yield from _missing_members(source, output)
+    yield from _other_macros(source, text)
     for line in lines:
         if line.raw in undeclared and (line.namespace, line.name) not in registered:
             yield (
@@ -118,6 +136,33 @@ def _mistakes(source: KernelSource, output: str) -> Iterator[str]:
         there = f"; it has {' and '.join(map(str, lines))}" if lines else ""
         right = _right(source.signature, source.device)
         yield f"it has no line {right}, which makes a function the kernel of {source.what}{there}"
+
+
+def _missing_members(source: KernelSource, text: str) -> Iterator[str]:
+    for found in (match for pattern in _NO_MEMBER for match in pattern.finditer(text)):
+        name, owner = found["name"], re.sub(r"^(const |class |struct )*|<.*|\W*$", "", found["of"])
+        if owner in _MEMBERS:
+            yield f"{owner} has no member {name}; it has {_MEMBERS[owner]}"
+        for signature in source.signatures:
+            if owner != f"{signature.namespace}::{signature.name}_args":
+                continue
+            members = [member.name for member in members_of(signature)]
+            members += [output.name for output in outputs_of(signature)]
+            there = ", ".join(dict.fromkeys(members))
+            tensors = [identifier(parameter.name) for parameter in signature.tensors]
+            asked = [tensor for tensor in tensors if name.startswith(f"{tensor}_")]
+            further = f"; {asked[0]} has {_MEMBERS['opsmith::Tensor']}" if asked else ""
+            yield f"{owner} has no member {name}; it has {there}{further}"
+
+
+def _other_macros(source: KernelSource, text: str) -> Iterator[str]:
+    """Yield a sentence for each line that is like ``OPSMITH_KERNEL(…)`` but for the word."""
+    for signature in source.signatures:
+        start = rf"{signature.namespace}\s*,\s*{signature.name}\b"
+        for macro in re.findall(rf"^[^\S\n]*(\w+)\s*\(\s*{start}", text, re.MULTILINE):
+            if not macro.startswith("OPSMITH_KERNEL") and f"#define {macro}" not in text:
+                right = _right(signature, source.device)
+                yield f"there is no {macro}, which {signature.qualname} is given to: write {right}"
 
 
 def _read(line: str) -> _KernelLine:

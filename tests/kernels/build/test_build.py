@@ -182,6 +182,61 @@ def test_a_wrong_kernel_line_is_told_the_right_one(
     assert explain(kernel(folder), output) == said
 
 
+ARGS = "kernels_test::scale_args"
+TENSOR = (
+    "data(), size(i), sizes(), stride(i), strides(), dim(), numel(), and elements as x[i] and "
+    "x(i, j)"
+)
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        (
+            f"error: 'const struct {ARGS}<float>' has no member named 'x_strides'",
+            f"{ARGS} has no member x_strides; it has x, factor, out, N; x has {TENSOR}",
+        ),
+        (
+            f"error: no member named 'output' in '{ARGS}<float>'",
+            f"{ARGS} has no member output; it has x, factor, out, N",
+        ),
+        (
+            f'error: class "{ARGS}<float>" has no member "y"',
+            f"{ARGS} has no member y; it has x, factor, out, N",
+        ),
+        (
+            "error: 'const class opsmith::Tensor<const float>' has no member named 'data_ptr'",
+            f"opsmith::Tensor has no member data_ptr; it has {TENSOR}",
+        ),
+        (
+            "error: 'const class opsmith::Context' has no member named 'parallelfor'; did you",
+            "opsmith::Context has no member parallelfor; it has parallel_for(begin, end, grain, "
+            "body)",
+        ),
+        ("error: 'struct Mine' has no member named 'x_strides'", ""),
+    ],
+)
+def test_an_unknown_member_is_told_those_that_there_are(
+    folder: Path, output: str, said: str
+) -> None:
+    assert explain(kernel(folder), output) == said
+
+
+@pytest.mark.parametrize("macro", ["OPSMITH_KERNAL", "REGISTER_KERNEL"])
+def test_a_macro_that_does_not_exist_is_told_the_one_that_does(folder: Path, macro: str) -> None:
+    (folder / "scale.cpp").write_text(KERNEL.replace("OPSMITH_KERNEL", macro))
+    output = "error: expected constructor, destructor, or type conversion before '(' token"
+    assert explain(kernel(folder), output) == (
+        f"there is no {macro}, which kernels_test::scale is given to: write {RIGHT}"
+    )
+
+
+def test_a_macro_of_the_sources_own_is_left_to_the_compiler(folder: Path) -> None:
+    text = KERNEL.replace(LINE, f"#define MINE(...) {LINE}\nMINE(kernels_test, scale, amount)")
+    (folder / "scale.cpp").write_text(text)
+    assert explain(kernel(folder), "error: something else") == ""
+
+
 def test_an_operator_of_fixed_dtypes_has_a_kernel_line_without_types(folder: Path) -> None:
     def scale(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]: ...
 
