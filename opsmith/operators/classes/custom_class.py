@@ -282,13 +282,15 @@ def _copy(value: Tensor) -> Tensor:
 def _operator(declared: Declared, method: MethodModel) -> DefinedOperator | None:
     if method.operator is None:
         return None
-    return DefinedOperator(
+    operator: DefinedOperator = DefinedOperator(
         method.operator,
         declared.references[method.name],
         rule=Rule(reference=declared.options[method.name].autograd == "reference"),
         device_types=None,
         tags=(),
     )
+    operator.fields = frozenset(field.name for field in declared.model.fields)
+    return operator
 
 
 def custom_class(

@@ -141,7 +141,8 @@ def _on_one_mesh(
 
     def distributed(name: str, tensor: Tensor) -> DTensor:
         if not isinstance(tensor, DTensor):
-            if tensor.dim() and not replicates_implicitly():
+            held = name.partition("[")[0] in operator.fields
+            if tensor.dim() and not held and not replicates_implicitly():
                 raise ArgumentError(
                     f"{operator.name}: argument {name!r} is a plain torch.Tensor, and {first!r} is "
                     f"a DTensor; if every rank holds the same {name!r}, pass "
