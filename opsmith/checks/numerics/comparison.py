@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cmath
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -133,29 +134,54 @@ def _of_the_same_choices(
                 continue
         except UnfitValuesError:
             continue
-        for results, choices in truth.ties.making(value):
-            same = torch.equal(results[position].long(), value.long())
-            if same and [one.shape for one in results] == [one.shape for one in truth.values]:
-                evaluate = _in_mode(truth.evaluate, choices)
-                wide = {name: widen(value) for name, value in truth.arguments.items()}
-                # Measure again: near a tie, every result depends on every candidate.
-                found = measure(evaluate, wide, truth.arguments)
-                return replace(
-                    truth,
-                    values=found.values,
-                    spread=found.spread,
-                    terms=found.terms,
-                    evaluate=evaluate,
-                )
+        if truth.steady and torch.equal(right.long(), value.long()):
+            # What was measured holds for these choices: they differ in other roundings at most.
+            return replace(truth, evaluate=_choosing(truth, position, value))
+        choices = _choices(truth, position, value)
+        if choices is not None:
+            evaluate = _in_mode(truth.evaluate, choices)
+            wide = {name: widen(value) for name, value in truth.arguments.items()}
+            # Measure again: near a tie, every result depends on every candidate.
+            found = measure(evaluate, wide, truth.arguments)
+            return replace(
+                truth,
+                values=found.values,
+                spread=found.spread,
+                terms=found.terms,
+                evaluate=evaluate,
+            )
     return truth
 
 
-def _in_mode(evaluate: Evaluate, mode: Callable[[], AbstractContextManager[Any]]) -> Evaluate:
+_Mode = Callable[[], AbstractContextManager[Any]]
+
+
+def _choices(truth: Expected, position: int, value: Tensor) -> _Mode | None:
+    """Return a mode in which the reference gives `value` as one of its results; `None` without."""
+    for results, choices in truth.ties.making(value) if truth.ties is not None else ():
+        same = torch.equal(results[position].long(), value.long())
+        if same and [one.shape for one in results] == [one.shape for one in truth.values]:
+            return choices
+    return None
+
+
+def _in_mode(evaluate: Evaluate, mode: _Mode) -> Evaluate:
     def evaluated(arguments: Mapping[str, Any]) -> list[Tensor]:
         with mode():
             return evaluate(arguments)
 
     return evaluated
+
+
+def _choosing(truth: Expected, position: int, value: Tensor) -> Evaluate:
+    """Return the evaluation with the choices in `value`, which are looked for when it is called."""
+
+    @functools.cache
+    def evaluate() -> Evaluate:
+        choices = _choices(truth, position, value)
+        return truth.evaluate if choices is None else _in_mode(truth.evaluate, choices)
+
+    return lambda arguments: evaluate()(arguments)
 
 
 def _misplaced(value: Tensor, truth: Expected, position: int, claim: Claim) -> str:

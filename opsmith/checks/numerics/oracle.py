@@ -112,6 +112,7 @@ class Expected:
         cuts: for each result that is a slice, its dimension, its first place and its length.
         beside_one: PyTorch's names of operators whose results the runtime rounds like 1, and the
             largest error in units.
+        steady: whether integers and booleans stay as they are if the arguments move a little.
     """
 
     names: list[str]
@@ -126,6 +127,7 @@ class Expected:
     signature: Signature | None = None
     cuts: Mapping[int, tuple[int, int, int]] = field(default_factory=dict)
     beside_one: Mapping[str, float] = field(default_factory=dict)
+    steady: bool = False
 
     @cached_property
     def narrow(self) -> list[Tensor] | None:
@@ -335,7 +337,7 @@ def expected_of(
     Args:
         operator: the operator with the reference.
         arguments: the arguments by name.
-        known: the first five attributes of `Expected`, if they were computed before.
+        known: what the oracle cache has of `Expected`, if it was computed before.
 
     Raises:
         RefusedError: the reference raises for these arguments.
@@ -400,14 +402,16 @@ def measure(evaluate: Evaluate, wide: Mapping[str, Any], own: Mapping[str, Any])
     values = [plain(value) for value in values]
     floats = sum(tensor.numel() for tensor in _tensors(wide) if is_inexact(tensor))
     if exact:
-        spread, terms = probe(evaluate_wide, wide, values, floats)
+        spread, terms, steady = probe(evaluate_wide, wide, values, floats)
     else:
+        steady = False
         spread = [magnitude(value) if is_inexact(value) else None for value in values]
         terms = [
             None if size is None else torch.full_like(size, max(1.0, floats / max(size.numel(), 1)))
             for size in spread
         ]
-    return Expected([""] * len(values), values, spread, terms, exact, evaluate, own)
+    names = [""] * len(values)
+    return Expected(names, values, spread, terms, exact, evaluate, own, steady=steady)
 
 
 def _in_double(evaluate: Evaluate) -> Evaluate:

@@ -18,7 +18,7 @@ from opsmith.checks.numerics.oracle import Expected
 from opsmith.kernels.build.files import write_atomically
 
 #: The attributes of `Expected` in the cache; the others are derived from the arguments.
-_FIELDS = ("names", "values", "spread", "terms", "exact")
+_FIELDS = ("names", "values", "spread", "terms", "exact", "steady")
 #: Largest number of elements of results in the cache.
 _LARGEST = 1 << 22
 

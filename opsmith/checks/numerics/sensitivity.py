@@ -32,7 +32,7 @@ Evaluate = Callable[[Mapping[str, Any]], list[Tensor]]
 
 def probe(
     evaluate: Evaluate, wide: Mapping[str, Any], values: Sequence[Tensor], floats: int
-) -> tuple[list[Tensor | None], list[Tensor | None]]:
+) -> tuple[list[Tensor | None], list[Tensor | None], bool]:
     """Perturb the arguments, and measure the change of each result element.
 
     Args:
@@ -43,8 +43,9 @@ def probe(
 
     Returns:
         For each result the 2-norm of the terms of each element, and their effective number; `None`
-        for integers and booleans.
+        for integers and booleans. Last, whether no perturbation changed an integer or a boolean.
     """
+    steady = True
     inexact = [is_inexact(value) for value in values]
     squares = [torch.zeros(value.shape, dtype=torch.float64) for value in values]
     logarithms = [torch.zeros(value.shape, dtype=torch.float64) for value in values]
@@ -58,10 +59,12 @@ def probe(
         except Exception:
             continue  # the perturbed argument may be out of its range
         if [r.shape for r in results] != [v.shape for v in values]:
+            steady = False
             continue
         counts[cauchy] += 1
         for position, (result, value) in enumerate(zip(results, values, strict=True)):
             if not inexact[position]:
+                steady = steady and torch.equal(result, value)
                 continue
             change = magnitude(result.detach() - value) / _STEP
             change = torch.nan_to_num(change, nan=0.0, posinf=0.0, neginf=0.0)
@@ -81,7 +84,7 @@ def probe(
         ratio = torch.where(two > 0, one / two.clamp_min(1e-300), torch.ones_like(two))
         spread.append(two)
         terms.append((ratio * ratio).clamp(1.0, float(max(floats, 1))))
-    return spread, terms
+    return spread, terms, steady
 
 
 def _move(value: Any, generator: torch.Generator, cauchy: bool) -> Any:

@@ -14,6 +14,7 @@ import opsmith
 from opsmith import NonDifferentiable, Selects, Sorted, checks
 from opsmith.checks.numerics.comparison import compare
 from opsmith.checks.numerics.oracle import expected_of
+from opsmith.checks.numerics.ties import Ties
 
 pytestmark = pytest.mark.slow
 
@@ -95,6 +96,25 @@ def test_further_results_are_compared_with_those_of_the_selected_index():
         assert problem(both, [found, chosen, torch.tensor([product])], a=a, b=b) is None
         wrong = problem(both, [found, chosen, torch.tensor([-product])], a=a, b=b)
         assert str(wrong).startswith(f"out2[0] is {-product:g}, expected {product:g}")
+
+
+def test_choices_are_looked_for_only_where_a_little_would_change_them(monkeypatch):
+    a, b = torch.zeros(1, 3), torch.tensor([[1.0, 2.0, 3.0], [4.0, 2.0, -1.0]])
+    results = [squares(a, b), torch.tensor([0]), torch.tensor([6.0])]
+    far = expected_of(both, {"a": a, "b": b})
+    b = torch.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, -1.0]])
+    near = expected_of(both, {"a": a, "b": b})
+    assert far.steady and not near.steady
+    looked = []
+    monkeypatch.setattr(Ties, "making", lambda *_: looked.append(1) or iter(()))
+    assert compare(results, far).problem is None
+    assert not looked
+    # One result is off by more than the measured tolerance: rounding might explain it.
+    assert compare([*results[:2], torch.tensor([6.1])], far).problem is not None
+    assert looked
+    looked.clear()
+    assert compare([squares(a, b), torch.tensor([0]), torch.tensor([6.0])], near).problem is None
+    assert looked
 
 
 def test_in_half_precision_what_rounds_to_infinity_is_equally_far():
