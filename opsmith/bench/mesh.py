@@ -84,7 +84,7 @@ class Placed:
         mesh: the size of each dimension of the mesh.
         placement: the arguments that are not replicated, with a placement for each dimension of the
             mesh.
-        claim: the claims whose rules the placements are those of; empty if no rule has them.
+        claim: the claims whose rules have these placements; empty if no rule has them.
         ruled: the operator, called by its rules.
         gathered: the operator, called with all arguments gathered on every rank, so that each
             computes the whole.
@@ -213,7 +213,7 @@ def _calls(
 
 
 def _empty(supply: Supply, size: Mapping[str, int] | None = None) -> dict[str, Any]:
-    """Return the arguments of a supply without contents, of other sizes if some are given."""
+    """Return a supply's arguments without contents; `size` replaces sizes by dimension."""
     signature = supply.operator.signature
 
     def empty(name: str, tensor: Tensor) -> Tensor:
@@ -259,7 +259,7 @@ class _Call:
             progress(len(several), len(several), "")
 
     def _placements(self) -> list[tuple[dict[str, list[Any]], str]]:
-        """Return placements to try: those of the rules, and parts along every other dimension."""
+        """Return placements to try: those of rules, and parts along every other dimension."""
         rules = concrete_rules(self.operator, self.arguments)[1:]
         same = [(rule,) * len(self.mesh) for rule in rules]
         mixed = [] if len(self.mesh) == 1 else itertools.permutations(rules, len(self.mesh))

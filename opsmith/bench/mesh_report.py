@@ -12,7 +12,7 @@ from opsmith.bench.mesh import Placed, Step
 from opsmith.bench.plot import picture, text
 
 _PLACED, _SENT = 34, 14
-#: What is compared: the attribute of a row, the heading of its column, and the class of its bar.
+#: For each compared way: the attribute of a row, the heading of its column, and its bar's class.
 _WAYS = (
     ("ruled", "by its rules", "bar"),
     ("gathered", "gathering", "second"),
@@ -26,8 +26,8 @@ def lines(rows: Sequence[Placed], notes: Sequence[str]) -> Iterator[Any]:
     """Yield the lines for one operator, size and mesh: a title, a table and what has no rule.
 
     Args:
-        rows: what ranks send, for each placement.
-        notes: sentences on what no rule places in parts.
+        rows: the bytes that ranks send, for each placement.
+        notes: sentences on the dimensions that no rule splits among ranks.
     """
     from rich.table import Table
     from rich.text import Text

@@ -78,7 +78,7 @@ def _middle(figure: Figure) -> tuple[float, float]:
 
 
 def picture(title: str) -> ElementTree.Element:
-    """Return an empty picture with the colours of all of opsmith's."""
+    """Return an empty picture in the colours that all of opsmith's pictures share."""
     root = ElementTree.Element("svg", xmlns="http://www.w3.org/2000/svg", role="img")
     ElementTree.SubElement(root, "title").text = title
     ElementTree.SubElement(root, "style").text = _STYLE

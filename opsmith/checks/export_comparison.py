@@ -97,7 +97,7 @@ class ModelExports:
         if self._failure is not None:
             raise self._failure
         if not self._ran:
-            raise Inapplicable(next(iter(self._refused), "the reference takes no sample"))
+            raise Inapplicable(next(iter(self._refused), "the reference accepts no sample"))
         notes = self._trial.notes
         if self._count:
             notes.append(f"compared {self._count} combinations of what an export fixes")

@@ -185,7 +185,7 @@ class _FirstToTell:
 
 def _caseless(check: str) -> str:
     """Explain that a check is not run after another check found no case."""
-    return f"not run, since {check} found no arguments that the reference takes"
+    return f"not run, since {check} found no arguments that the reference accepts"
 
 
 def _kernel_of(subject: Subject) -> tuple[str, str]:
@@ -197,9 +197,9 @@ def _require_devices(names: Sequence[str]) -> None:
         absent = get_device(name, f"device {name!r}").missing()
         if absent:
             raise MissingDependencyError(
-                f"device {name!r}: {absent}. Run this where there is one, with a PyTorch that has "
-                "it. Where no device is asked for, what needs one that is absent is left out; the "
-                "row cuda-on-cpu checks kernels in CUDA C++ without a GPU."
+                f"device {name!r}: {absent}. Run this on a machine that has one, with a PyTorch "
+                "that supports it. By default, kernels for absent devices are left out; the row "
+                "cuda-on-cpu checks kernels in CUDA C++ without a GPU."
             )
 
 
@@ -269,7 +269,7 @@ class _History:
         if self.caseless:
             return _caseless(self.caseless)
         if len(self.hung) >= _HANGS:
-            return f"not run, since {', '.join(self.hung)} hung. By itself: --check NAME"
+            return f"not run, since {', '.join(self.hung)} hung. To run it alone: --check NAME"
         return ""
 
     def learn(self, row: Row) -> None:
@@ -475,7 +475,7 @@ def _no_case(trial: Trial) -> str:
     if trial.counts.refused:
         return f"{_REFUSES_ALL}, the last with: {trial.counts.refusal}\n{hint}"
     if trial.settings.given:
-        return "no case that was given is one for this"
+        return "none of the given cases suits this check"
     if trial.operator.only_registered_cases:
-        return "the functions given to register_cases(only=True) yield no case for this"
+        return "the functions given to register_cases(only=True) yield no case for this check"
     return f"no arguments could be sampled that fit the declaration.\n{hint}"

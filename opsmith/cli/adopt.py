@@ -43,7 +43,8 @@ def register(app: typer.Typer) -> None:
             typer.Option(
                 "--import",
                 metavar="MODULE",
-                help="What defines it, if not a package of its namespace; repeat.",
+                help="Module that defines it; by default the package that its namespace names. "
+                "May be repeated.",
             ),
         ] = None,
         out: Annotated[
@@ -53,7 +54,7 @@ def register(app: typer.Typer) -> None:
                 "-o",
                 metavar="FILE.py",
                 callback=in_a_folder,
-                help="Write there; by default, print.",
+                help="File to write; by default, print.",
             ),
         ] = None,
         debug: Debug = False,

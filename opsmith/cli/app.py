@@ -118,7 +118,8 @@ def new(
     package: Annotated[
         bool,
         typer.Option(
-            "--package", help="NAME is a package's, with operators to ship; PACKAGE::OPERATOR too."
+            "--package",
+            help="Make a package of operators to ship: NAME is PACKAGE or PACKAGE::OPERATOR.",
         ),
     ] = False,
     debug: Debug = False,
@@ -165,8 +166,8 @@ def build(
         bool,
         typer.Option(
             "--compile-commands",
-            help="Only write compile_commands.json beside each C++ source, and the headers that "
-            "it includes: clangd and editors then know all of it.",
+            help="Only write compile_commands.json beside each C++ source, and the generated "
+            "headers, so that clangd and editors find what the source includes.",
         ),
     ] = False,
     debug: Debug = False,
@@ -229,7 +230,9 @@ check.register(app)
 def explain(
     code: Annotated[
         str | None,
-        typer.Argument(metavar="CODE", help="As in OPS-LAYOUT-STRIDE; all are listed without."),
+        typer.Argument(
+            metavar="CODE", help="A failure code, as OPS-LAYOUT-STRIDE; by default, list all codes."
+        ),
     ] = None,
     debug: Debug = False,
 ) -> None:

@@ -32,7 +32,9 @@ Source = Annotated[
         "module that declares them, or FILE.py::OPERATOR for one.",
     ),
 ]
-Artifact = Annotated[Path, typer.Argument(metavar="ARTIFACT", help="A folder of opsmith export.")]
+Artifact = Annotated[
+    Path, typer.Argument(metavar="ARTIFACT", help="A folder that opsmith export wrote.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -77,9 +79,9 @@ def _print_targets(value: bool) -> None:
 def export(
     ctx: typer.Context,
     source: Source,
-    target: Annotated[str, typer.Option(help="The runtime; --list names them.")] = "onnxruntime",
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to make.")] = Path("dist"),
-    overwrite: Annotated[bool, typer.Option(help="Replace an artifact that is there.")] = False,
+    target: Annotated[str, typer.Option(help="The runtime; --list names all.")] = "onnxruntime",
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write.")] = Path("dist"),
+    overwrite: Annotated[bool, typer.Option(help="Replace an existing artifact.")] = False,
     verify: Annotated[
         bool, typer.Option("--verify/--no-verify", help="Compare with PyTorch on sampled inputs.")
     ] = True,
@@ -112,16 +114,19 @@ def run(
     inputs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME=]FILE...", help=".npz with arrays by name, or .npy or .pt in order."
+            metavar="[NAME=]FILE...",
+            help="An .npz file of arrays by name, or .npy or .pt files in order.",
         ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", callback=in_a_folder, help="Where the outputs go: .npz, .npy or .pt."
+            "--out", "-o", callback=in_a_folder, help="File for the outputs: .npz, .npy or .pt."
         ),
     ] = None,
-    repeat: Annotated[int, typer.Option(min=1, help="Run this often, and time it.")] = 1,
+    repeat: Annotated[
+        int, typer.Option(min=1, help="Number of runs; with several, print their median time.")
+    ] = 1,
     debug: Debug = False,
 ) -> None:
     """Run an artifact on inputs from files, in the runtime that it was exported for."""
@@ -162,7 +167,7 @@ def view(
         Path,
         typer.Argument(metavar="ARTIFACT", help="A folder of opsmith export, or a model file."),
     ],
-    port: Annotated[int, typer.Option(help="Where to serve the page; 0 takes a free one.")] = 0,
+    port: Annotated[int, typer.Option(help="Port for the page; 0 picks a free port.")] = 0,
     browse: Annotated[
         bool, typer.Option("--browse/--no-browse", help="Open a browser, or only serve the page.")
     ] = True,

@@ -83,35 +83,52 @@ def register(app: typer.Typer) -> None:
         files: Files,
         size: Annotated[
             list[str] | None,
-            typer.Option(metavar="N=…,C=…", help="Time this size, not those registered; repeat."),
+            typer.Option(
+                metavar="N=…,C=…",
+                help="Time this size in place of the registered sizes; may be repeated.",
+            ),
         ] = None,
-        dtype: Annotated[str | None, typer.Option(help="The generic dtype; float32.")] = None,
+        dtype: Annotated[
+            str | None, typer.Option(help="The generic dtype; by default float32.")
+        ] = None,
         only: Annotated[
             list[str] | None,
-            typer.Option(metavar="NAME", help="Time only this beside the reference; repeat."),
+            typer.Option(
+                metavar="NAME",
+                help="Time only this contestant beside the reference; may be repeated.",
+            ),
         ] = None,
         mesh: Annotated[
             list[str] | None,
             typer.Option(
-                metavar="64x8", help="Count what such a mesh of ranks would send; repeat."
+                metavar="64x8",
+                help="Count the bytes that ranks of such a mesh would send; may be repeated.",
             ),
         ] = None,
         candidate: Annotated[
             Path | None,
-            typer.Option(metavar="KERNELS.py", help="Registers kernels; never imported here."),
+            typer.Option(
+                metavar="KERNELS.py",
+                help="File that registers kernels; only other processes import it.",
+            ),
         ] = None,
-        rounds: Annotated[int, typer.Option(min=1, help="How often each is timed.")] = 15,
+        rounds: Annotated[
+            int, typer.Option(min=1, help="How often each contestant is timed.")
+        ] = 15,
         seconds: Annotated[
-            float, typer.Option(min=0, help="After so many the rounds of one size end.")
+            float, typer.Option(min=0, help="Time limit for the rounds of one size, in seconds.")
         ] = 20.0,
         save: Annotated[
             Path | None,
             typer.Option(
-                metavar="FILE", callback=in_a_folder, help="Keep the figures, to compare with."
+                metavar="FILE",
+                callback=in_a_folder,
+                help="Save the figures, for a later comparison.",
             ),
         ] = None,
         compare: Annotated[
-            Path | None, typer.Option(metavar="FILE", help="Say what changed since it was saved.")
+            Path | None,
+            typer.Option(metavar="FILE", help="Print what changed since these figures were saved."),
         ] = None,
         plot: Annotated[
             Path | None,

@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def cache(
         clear: Annotated[
-            bool, typer.Option("--clear", help="Remove all of it; the next use builds again.")
+            bool, typer.Option("--clear", help="Remove all built files; the next use builds again.")
         ] = False,
         as_json: AsJson = False,
         debug: Debug = False,

@@ -114,7 +114,7 @@ def _checked(files: list[str], spec: str | None, modules: list[str]) -> list[Any
     if spec is None:
         what = f"{named[0]} is an operator" if named else "--import MODULE defines operators"
         raise typer.BadParameter(
-            f"{what}: name the file that declares what it has to do, --spec SPEC.py",
+            f"{what}: pass the file that declares what it has to compute, --spec SPEC.py",
             param_hint="--spec",
         )
     if named != files:
@@ -132,8 +132,8 @@ def check(
         str | None,
         typer.Option(
             metavar="SPEC.py",
-            help="Declares the operators that FILE... name (torchvision::nms), which others "
-            "defined.",
+            help="File that declares the operators of other libraries that FILE... names "
+            "(torchvision::nms).",
         ),
     ] = None,
     import_: Annotated[
@@ -141,7 +141,8 @@ def check(
         typer.Option(
             "--import",
             metavar="MODULE",
-            help="Defines them; by default what their namespace names.",
+            help="Module that defines these operators; by default the package that their namespace "
+            "names. May be repeated.",
         ),
     ] = None,
     select: Annotated[
@@ -161,16 +162,16 @@ def check(
         typer.Option(
             "--device",
             metavar="NAME",
-            help="Check on this device type, which must be here, with a kernel of its own; may be "
-            "repeated. By default: all that kernels are registered for.",
+            help="Check on this device type, which must be present and have a kernel; may be "
+            "repeated. By default: every device type that has a kernel.",
         ),
     ] = None,
     quick: Annotated[
         bool,
         typer.Option(
             "--quick",
-            help="Run only the ten checks that find most, with few cases: no runtime "
-            "but PyTorch's eager mode, no compiler but the kernel's own.",
+            help="Run only the ten checks that find most faults, with few cases: no runtime "
+            "except PyTorch's eager mode, no compiler except the kernel's own.",
         ),
     ] = False,
     watch: Annotated[
@@ -191,7 +192,7 @@ def check(
     seed: Annotated[
         int | None,
         typer.Option(
-            help="Decides every sampled case. Without it, seed 0 does, after what failed before."
+            help="Seed for sampling. By default: replay stored failures, then sample with seed 0."
         ),
     ] = None,
     examples: Annotated[
@@ -205,7 +206,8 @@ def check(
     seconds: Annotated[
         float,
         typer.Option(
-            min=0, help="After so many, a check samples no further case, and is cut short."
+            min=0,
+            help="Sampling budget of each check, in seconds; beyond it, the check is cut short.",
         ),
     ] = 60.0,
     time_limit: Annotated[
@@ -220,7 +222,7 @@ def check(
         bool,
         typer.Option(
             "--allow-cut-short",
-            help="Take a check for passed that ran out of time before it had tried enough.",
+            help="Let a check pass that ran out of time before it had tried enough cases.",
         ),
     ] = False,
     as_json: AsJson = False,
@@ -245,12 +247,12 @@ def check(
     """Build, then compare everything derived from a declaration with its reference.
 
     Exit code 0: all that ran passed. 1: something failed. 2: the command line is wrong. 5: nothing
-    failed, and a check was cut short or of an operator nothing was checked.
+    failed, and a check was cut short or nothing was checked for an operator.
     """
     _refuse_reports(files)
     if quick and select:
         raise typer.BadParameter(
-            "--check says which checks to run, and --quick too; give one of them",
+            "--check and --quick both select the checks to run; give one of them",
             param_hint="--quick",
         )
     if watch:
@@ -337,29 +339,34 @@ def judge(
         Path,
         typer.Argument(
             metavar="SPEC.py",
-            help="Declares operators, their references and cases; or a definition.json of "
-            "FlashInfer-Bench.",
+            help="File that declares operators, their references and cases; or a definition.json "
+            "of FlashInfer-Bench.",
         ),
     ],
     candidate: Annotated[
         Path | None,
-        typer.Option(metavar="KERNELS.py", help="Registers kernels for them; never imported here."),
+        typer.Option(
+            metavar="KERNELS.py",
+            help="File that registers their kernels; this process never imports it.",
+        ),
     ] = None,
     candidates: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Judge every .py file in it; a line of JSON each."),
+        typer.Option(
+            metavar="FOLDER", help="Judge every .py file in FOLDER; print a line of JSON for each."
+        ),
     ] = None,
     jobs: Annotated[
         int, typer.Option(min=1, help="How many candidates of a folder are judged at a time.")
     ] = 1,
     seed: Annotated[
-        int | None, typer.Option(help="Decides every sampled case; a fresh one by default.")
+        int | None, typer.Option(help="Seed for sampling; by default a fresh one.")
     ] = None,
     examples: Annotated[
         int, typer.Option(min=1, help="How many cases a check samples.")
     ] = _EXAMPLES,
     seconds: Annotated[
-        float, typer.Option(min=0, help="After so many, a check samples no further case.")
+        float, typer.Option(min=0, help="Sampling budget of each check, in seconds.")
     ] = 60.0,
     time_limit: Annotated[
         float, typer.Option(min=0.1, help="The seconds that one call may take.")
@@ -369,7 +376,9 @@ def judge(
     ] = 3600.0,
     trust_candidate: Annotated[
         bool,
-        typer.Option("--trust-candidate", help="Run it also where the machine has no sandbox."),
+        typer.Option(
+            "--trust-candidate", help="Run the candidate even if the machine has no sandbox."
+        ),
     ] = False,
     first: Annotated[
         bool, typer.Option("--first", help="End with the first failure of each operator.")

@@ -50,7 +50,7 @@ def show_all(console: Console) -> None:
         for entry in entries:
             _prose(console, entry.title, " " * (width + 2), f"{entry.code:{width}}  ")
         console.print()
-    console.print(Text("opsmith explain CODE says more of one.", style="dim"))
+    console.print(Text("opsmith explain CODE explains one of them in full.", style="dim"))
 
 
 def _prose(console: Console, text: str, indent: str, first: str = "") -> None:

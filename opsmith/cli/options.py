@@ -29,7 +29,7 @@ Files = Annotated[
     list[str],
     typer.Argument(
         metavar="FILE...",
-        help="Python files (x.py), folders of one (x for x/x.py), or modules (pkg.x); "
+        help="Python files (x.py), folders that hold one (x for x/x.py), or modules (pkg.x); "
         "x.py::op is one operator of a file.",
     ),
 ]

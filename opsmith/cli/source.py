@@ -87,12 +87,12 @@ def _described(source: str, returned: Any) -> dict[str, Any]:
         if unknown or "model" not in returned:
             raise LoadError(
                 f"{source}() returned a dictionary with {', '.join(map(repr, returned))}; expected "
-                f"are {', '.join(_KEYS)}, and only the first is needed"
+                f"{', '.join(_KEYS)}, of which only the first is needed"
             )
         return returned
     if isinstance(returned, tuple) and 2 <= len(returned) <= 4:
         return dict(zip(_KEYS, returned, strict=False))
     raise LoadError(
-        f"{source}() returned {type(returned).__name__}; expected is (model, args), or a "
+        f"{source}() returned {type(returned).__name__}; expected (model, args), or a "
         f"dictionary with {', '.join(_KEYS)}"
     )

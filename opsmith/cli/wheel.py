@@ -19,35 +19,43 @@ def register(app: typer.Typer) -> None:
             Path, typer.Argument(help="A folder with a pyproject.toml, or one Python file.")
         ],
         out: Annotated[
-            Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where the wheel goes.")
+            Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder for the wheel.")
         ] = Path("dist"),
         platform: Annotated[
             list[str] | None,
             typer.Option(
-                help="x86_64 or aarch64, for every Linux with glibc 2.28 or later; or native, as "
-                "this machine's compiler has it; repeat."
+                help="x86_64 or aarch64, for every Linux with glibc 2.28 or later; or native, for "
+                "Linux as old as this machine's compiler allows. May be repeated."
             ),
         ] = None,
         level: Annotated[
             list[str] | None,
-            typer.Option(metavar="MARCH", help="Compile for this processor alone; repeat."),
+            typer.Option(
+                metavar="MARCH", help="Compile for this processor level only; may be repeated."
+            ),
         ] = None,
         gates: Annotated[
             list[str] | None,
             typer.Option(
                 metavar="VERSION",
-                help="A release of PyTorch, beside the installed one, with which calls need no "
-                "Python; pip downloads its headers. Or the folder of one; repeat.",
+                help="A further release of PyTorch with which calls shall need no Python (pip "
+                "downloads its headers), or the folder of a release. May be repeated.",
             ),
         ] = None,
-        name: Annotated[str | None, typer.Option(help="For a file: the distribution.")] = None,
-        version: Annotated[str | None, typer.Option(help="For a file; 0.1.0.")] = None,
+        name: Annotated[
+            str | None, typer.Option(help="For a single file: the name of the distribution.")
+        ] = None,
+        version: Annotated[
+            str | None, typer.Option(help="For a single file: the version; by default 0.1.0.")
+        ] = None,
         report: Annotated[
             Path | None,
-            typer.Option(metavar="FILE", help="What `opsmith check --json` wrote, to carry along."),
+            typer.Option(
+                metavar="FILE", help="Report of opsmith check --json that the wheel shall contain."
+            ),
         ] = None,
         layout: Annotated[
-            str, typer.Option(help="wheel; or hf, a folder as Hugging Face's kernels loads it.")
+            str, typer.Option(help="wheel; or hf, a folder that Hugging Face's kernels loads.")
         ] = "wheel",
         debug: Debug = False,
     ) -> None:

@@ -74,11 +74,11 @@ class Communication(TorchDispatchMode):
     Private: ``torch.utils._python_dispatch.TorchDispatchMode``, since 1.13. Without it, nothing
     that ranks send is counted.
 
-    Seen are those that Python's side of PyTorch starts: DTensor's, FSDP2's and those of
-    ``torch.distributed``. The reducer of ``DistributedDataParallel`` is C++ and is not seen.
+    The block notes every collective that starts in Python: by DTensor, by FSDP2 or by
+    ``torch.distributed``. It misses those of ``DistributedDataParallel``, whose reducer is C++.
 
     Attributes:
-        collectives: those that were noted, in order.
+        collectives: the noted collectives, in order.
     """
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class Communication(TorchDispatchMode):
 
     def _note(self, kind: str, func: Any, args: Any) -> None:
         ranks = next(filter(None, map(_group_size, reversed(args))), 1)
-        # An operation of c10d takes its results first, where it gathers or scatters.
+        # In c10d, the first argument of a gather or scatter is the list of results.
         place = 1 if func.namespace == "c10d" and kind in ("all_gather", "reduce_scatter") else 0
         tensors = _tensors(args[place])
         given = sum(_bytes(tensor) for tensor in tensors)

@@ -44,7 +44,8 @@ class _Watch(MetaPathFinder):
         run = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            # An attribute of this one loader: the module keeps its loader's class and methods.
+            # Only this instance's attribute was replaced. Remove it, so that the module's loader is
+            # the original again.
             del loader.exec_module
             run(module)
             self._callback(module)

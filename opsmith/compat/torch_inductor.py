@@ -79,7 +79,7 @@ def take_calls_that_write_nothing() -> None:
     """Let Inductor compile a call that has one result and could write, but writes nothing.
 
     Inductor replaces a functional call, which returns the result and what was written, by the call
-    itself. Where nothing was written, Inductor takes the result for the tuple that holds it, and
+    itself. If nothing was written, Inductor treats the result like the tuple that contains it, and
     fails. From now on, such a tuple has `None` beside the result.
 
     Private: ``torch._inductor.pattern_matcher.ReplacementPatternEntry``. Without it, calls in which

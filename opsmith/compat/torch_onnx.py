@@ -84,7 +84,7 @@ def exports_by_dynamo(overload: Any) -> bool:
     """Return whether the exporter that torch.onnx uses now has a translation of an operator.
 
     Private: ``torch.onnx._internal.exporter._registration.ONNXRegistry``. Without it, the exporter
-    itself refuses operators without one, in its own words.
+    itself refuses operators that have no translation, with its own message.
     """
     try:
         from torch.onnx._internal.exporter._registration import ONNXRegistry

@@ -76,7 +76,7 @@ def named_source(name: str) -> Any:
 
 
 def asks_for_values(error: BaseException) -> bool:
-    """Return whether an error says that code branches on a tensor's values, or on such sizes.
+    """Return whether an error says that code branches on values, or on sizes that values decide.
 
     Private: ``torch._subclasses.fake_tensor.DataDependentOutputException``. Without it, PyTorch's
     own message refuses a reference that reads values.

@@ -63,7 +63,7 @@ class Sizes:
         return " ".join(f"{self.factors[n]}*{n}" if n in self.factors else n for n in names)
 
     def vary(self, count: int) -> Iterator[dict[str, int]]:
-        """Yield sizes somewhat above the call's, since one may have to stay below another."""
+        """Yield sizes slightly above the call's, since one may have to be below another."""
         draw = random.Random(0)
         for _ in range(count):
             yield {name: size + draw.randint(1, 5) for name, size in self.all.items()}
@@ -95,7 +95,8 @@ def infer(values: Mapping[str, Any], results: Results) -> Sizes:
     while left:
         axis = left[0]
         group = _group(values, axis, left, results)
-        # The axis may have to equal a size that is free on its own, as the rows of an index do.
+        # The axis may have to equal a size that other axes can change without it: an index has as
+        # many rows as the values, but the values may have more rows than the index.
         joined = next(
             (one for one in groups if not group and _change(values, [*one, axis], _UP, results)),
             None,

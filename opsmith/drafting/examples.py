@@ -66,7 +66,7 @@ def found(subject: Subject, written: str | None, name: str) -> tuple[Subject, di
             break
     parameters = ", ".join(one.name for one in subject.arguments)
     raise NoCallError(
-        f"{name}: no call was found that it takes. Give one, as in "
+        f"{name}: no call was found that it accepts. Give one, as in "
         f'--example "torch.rand(5, 4), 0.5"; its parameters are ({parameters})'
     )
 

@@ -223,7 +223,7 @@ def of_overload(name: str, overload: OpOverload) -> Subject:
         if result.alias_info is not None and not result.alias_info.is_write:
             raise DeclarationError(
                 f"{name}: returns a view of its argument, and the results of a declared operator "
-                "are tensors of their own. Declare one that copies (opsmith.op)."
+                "are tensors of their own. Declare an operator that copies (opsmith.op)."
             )
         if result.alias_info is not None:
             raise DeclarationError(

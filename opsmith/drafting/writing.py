@@ -52,7 +52,7 @@ class Draft:
         sources: arguments of the example, as the user wrote them.
         modules: the modules that define the operator, to be imported.
         variables: the dtype variable of integer tensors that have one, by argument.
-        means: what results and values mean.
+        means: the meaning of results and values, as found by `opsmith.drafting.meaning`.
     """
 
     subject: Subject

@@ -163,7 +163,7 @@ def _modules(place: Path, words: set[str], inner: bool) -> Iterator[Path]:
 
 
 def _entries(folder: Path) -> dict[str, bool]:
-    """Return the names in a folder, and for each if it is a folder."""
+    """Return the names in a folder, each with whether it is a folder itself."""
     try:
         return {
             entry.name: entry.is_dir(follow_symlinks=False)

@@ -31,8 +31,8 @@ def language_of(path: Path, api: str, qualname: str, asked: str = "") -> Languag
     if asked and asked not in languages:
         there = " and ".join(map(repr, languages))
         raise DeclarationError(
-            f"{qualname}: language={asked!r}; there is {there}, and C++ and CUDA are told by the "
-            "file's name"
+            f"{qualname}: language={asked!r}; expected {there}, or none for C++ and CUDA, which "
+            "follow from the file's name"
         )
     for language in LANGUAGES:
         if language.takes(path, api, asked):

@@ -189,8 +189,8 @@ def _compare(signature: Signature, overload: OpOverload) -> None:
     difference = _difference(ours, theirs)
     if difference:
         raise DeclarationError(
-            f"{signature.qualname}: is declared otherwise than it is.\n  declared: {ours}\n"
-            f"  is:       {theirs}\n  {difference}"
+            f"{signature.qualname}: the declaration differs from the operator.\n"
+            f"  declared: {ours}\n  operator: {theirs}\n  {difference}"
         )
 
 
@@ -205,16 +205,19 @@ def _difference(ours: Any, theirs: Any) -> str:
             return f"argument {own.name!r} is {is_}, declared as {declared}"
         if _written(own) != _written(other):
             what = ("is written into", "is not written into")
-            return f"argument {own.name!r} {what[_written(own)]}, declared otherwise (mutates_args)"
+            return f"argument {own.name!r} {what[_written(own)]}, and mutates_args says otherwise"
     count, declared_count = len(theirs.returns), len(ours.returns)
     if count != declared_count:
-        return f"it has {count} returns, declared are {declared_count}"
+        return f"the operator has {count} returns, the declaration {declared_count}"
     # Trailing arguments with defaults may be left out of the declaration, and keep their defaults.
     left = theirs.arguments[len(ours.arguments) :]
     if len(ours.arguments) > len(theirs.arguments) or any(
         not one.has_default_value() for one in left
     ):
-        return f"it has {len(theirs.arguments)} arguments, declared are {len(ours.arguments)}"
+        return (
+            f"the operator has {len(theirs.arguments)} arguments, the declaration "
+            f"{len(ours.arguments)}"
+        )
     return ""
 
 

@@ -67,8 +67,8 @@ class AdoptedOperator(Operator):
 
 def _refuse(self: AdoptedOperator, *args: Any, **kwargs: Any) -> Any:
     raise DeclarationError(
-        f"{self.name}: is defined elsewhere, so it takes no kernel and no derivative from "
-        "here. Declare an operator of your own (opsmith.op), and call it in the reference."
+        f"{self.name}: another library defines this operator, so it cannot get a kernel or a "
+        "derivative here. Declare your own operator (opsmith.op), and call it in the reference."
     )
 
 

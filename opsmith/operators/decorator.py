@@ -142,8 +142,8 @@ def op(
     with uncollected():
         if autograd not in (None, "reference"):
             raise DeclarationError(
-                f'{qualname}: autograd={autograd!r}; there is "reference", or register_autograd '
-                "for a backward written by hand"
+                f'{qualname}: autograd={autograd!r} is not supported; use "reference", or '
+                "register_autograd for a hand-written backward"
             )
         declared = function
         if schema is not None:
@@ -165,8 +165,8 @@ def op(
         for parameter in signature.tensors:
             if parameter.keyword_only:
                 raise DeclarationError(
-                    f"{qualname}: the tensor {parameter.name!r} is taken by name alone, and "
-                    "PyTorch's vmap and autograd take tensors by position. Move it before the '*'."
+                    f"{qualname}: the tensor {parameter.name!r} is keyword-only, and PyTorch's "
+                    "vmap and autograd pass tensors by position. Move it before the '*'."
                 )
         _warn_of_a_clash(qualname, function)
         kind = DefinedOperator

@@ -18,11 +18,12 @@ from opsmith.operators.dispatch.kernel import dispatch_key
 def emulate(device: str) -> Iterator[None]:
     """Run calls with CPU tensors through the kernels of another device, in a ``with`` block.
 
-    CUDA C++ is compiled for the CPU when it is first called (``docs/reference/cuda.md`` says what
-    that shows and what not), kernels in Triton run in its interpreter
+    CUDA C++ is compiled for the CPU when it is first called (``docs/reference/cuda.md`` lists the
+    faults that this finds and misses), and Triton kernels run in Triton's interpreter
     (``docs/reference/triton.md``). Gradients, ``torch.compile`` and so on treat them like kernels
     for the CPU. Emulation is meant for development: a CUDA thread takes about as long as a function
     call, a line of Triton longer.
+
     Operators without such a kernel do not change, nor do operators that are declared in the block.
 
     Args:
@@ -38,12 +39,12 @@ def emulate(device: str) -> Iterator[None]:
         >>> import opsmith
         >>> opsmith.emulate("npu").__enter__()
         Traceback (most recent call last):
-        opsmith.errors.DeclarationError: opsmith.emulate('npu'): there is 'cuda'
+        opsmith.errors.DeclarationError: opsmith.emulate('npu'): expected 'cuda'
     """
     suffixes = {language.emulates: language.suffixes[0] for language in LANGUAGES}
     if not device or device not in suffixes:
         there = ", ".join(repr(known) for known in suffixes if known)
-        raise DeclarationError(f"opsmith.emulate({device!r}): there is {there}")
+        raise DeclarationError(f"opsmith.emulate({device!r}): expected {there}")
     found = [
         operator
         for operator in registry.all_operators()

@@ -76,7 +76,7 @@ def refuse_others(signature: Signature, schema: str) -> None:
     ours = parse_schema(f"{signature.namespace}::{signature.schema()}")
     if _facts(theirs) != _facts(ours):
         raise DeclarationError(
-            f"{signature.qualname}: the schema is another than the declaration's.\n"
+            f"{signature.qualname}: the schema differs from the declaration's.\n"
             f"  schema=:     {theirs}\n  declaration: {ours}"
         )
 

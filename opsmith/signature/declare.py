@@ -250,13 +250,13 @@ def _drawn_problem(parameter: Parameter) -> str | None:
     if not parameter.drawn:
         return None
     if parameter.optional:
-        return "a call that leaves it out draws it, and a kernel always has it; leave '| None' out"
+        return "a call without it draws it, so a kernel always has it; leave '| None' out"
     if parameter.default is not NO_DEFAULT:
-        return "its default is None, which draws, or it has none"
+        return "its only default is None, which draws; leave any other out"
     if parameter.constraints:
-        return "any seed and offset will do; leave the conditions out"
+        return "any seed and offset are valid; leave the conditions out"
     if parameter.mutated:
-        return "the generator moves on by itself; leave it out of mutates_args"
+        return "the generator advances by itself; leave it out of mutates_args"
     return None
 
 
@@ -303,8 +303,8 @@ def _mutation_problem(parameter: Parameter) -> str | None:
         return None
     if isinstance(parameter.type, TensorListType) and parameter.optional:
         return (
-            "PyTorch functionalises no list that is written and may be absent; leave '| None' out, "
-            "and pass an empty list where there is nothing to write"
+            "PyTorch cannot functionalise an optional list that is written into; leave '| None' "
+            "out, and pass an empty list if there is nothing to write"
         )
     if parameter.tensor_type is not None:
         return None

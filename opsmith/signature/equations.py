@@ -1,4 +1,4 @@
-"""Solve sizes for the names that stand alone in no shape: ``2*C`` is 8, so C is 4."""
+"""Solve equations for names that are not an axis by themselves: ``2*C`` is 8, so C is 4."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _solvable(parameters: Iterable[Parameter], known: Mapping[str, str]) -> Iter
 
 
 def unsolvable(expression: Expression, known: Collection[str]) -> str:
-    """Say why no name can be solved for in the size of a dimension; empty if it may be optional."""
+    """Say why a dimension's size determines no further name; empty if the tensor may be absent."""
     unknown = sorted(expressions.names(expression) - set(known))
     if len(unknown) > 1:
         return f" (several {' and '.join(unknown)} fit one size)"

@@ -140,8 +140,8 @@ def strip_result(annotation: Any) -> Stripped:
     for constraint in part.constraints:
         if not isinstance(constraint, Sorted):
             raise AnnotationProblem(
-                f"{constraint!r} is for arguments: nothing enforces what a result's values are; "
-                "leave it out, or say it in the docstring"
+                f"{constraint!r} is for arguments: nothing enforces a result's values; leave it "
+                "out, or say it in the docstring"
             )
     for mark in part.marks:
         if isinstance(mark, Unspecified):
@@ -193,7 +193,7 @@ def _choices(base: Any, arguments: tuple[Any, ...]) -> tuple[str, ...]:
         raise AnnotationProblem(f"{show(base)}: write Literal[{rest}] | None")
     if not all(isinstance(item, str) for item in arguments):
         raise AnnotationProblem(
-            f"{show(base)}: one of several strings is what a Literal says here; of numbers, write "
+            f"{show(base)}: a Literal lists strings here; for numbers, write "
             "Annotated[int, Between(low, high)], and bool for True and False"
         )
     return tuple(dict.fromkeys(arguments))
@@ -251,21 +251,21 @@ def _sequence_type(
     if _is_array(element) or _is_tensor(element):
         if fixed:
             raise AnnotationProblem(
-                f"{show(base)}: a fixed number of tensors is that many parameters; write them "
-                "out, or list[...] for any number"
+                f"{show(base)}: write a parameter for each of a fixed number of tensors, or "
+                "list[...] for any number"
             )
         return TensorListType(_tensor_type(element, scalars))
     if get_origin(element) in (typing.Union, types.UnionType):
         raise AnnotationProblem(f"{show(base)}: elements cannot be optional")
     if get_origin(element) is typing.Annotated:
         raise AnnotationProblem(
-            f"{show(base)}: what all elements must be stands outside, "
+            f"{show(base)}: a condition on all elements stands outside, as in "
             "Annotated[tuple[int, int], Between(1, 9)]"
         )
     if element is Philox:
         raise AnnotationProblem(
             f"{show(base)}: an operator takes one seed and offset; give each use its own "
-            "subsequence of it"
+            "subsequence"
         )
     kind = _KINDS.get(element) if isinstance(element, collections.abc.Hashable) else None
     if kind is None:
@@ -318,7 +318,7 @@ def results(annotation: Any, scalars: Collection[str], taken: Collection[str]) -
             part = strip_result(member)
             if part.base is Philox:
                 raise AnnotationProblem(
-                    "a seed and offset are drawn for an argument; as a result, "
+                    "a seed and offset are drawn for an argument only; for a result, "
                     'write Int64[Tensor, "2"]'
                 )
             type_ = type_of(part.base, scalars)
@@ -327,8 +327,8 @@ def results(annotation: Any, scalars: Collection[str], taken: Collection[str]) -
             raise AnnotationProblem(f"{show(member)}: {problem}") from None
         if part.optional:
             raise AnnotationProblem(
-                f"{show(member)}: a result is always there, as a compiled graph has to know what "
-                "comes out; give it a size that an argument makes 0, as in "
+                f"{show(member)}: a result cannot be optional, since a compiled graph fixes its "
+                "results; give it a size that an argument makes 0, as in "
                 'Float[Tensor, "N*{wanted}"] with wanted: Annotated[int, Between(0, 1)], or '
                 "declare two operators"
             )
@@ -368,7 +368,7 @@ def _is_known(item: Any) -> bool:
         return False
     *names, last = (kind.__name__ for kind in classes)
     raise AnnotationProblem(
-        f"{item!r} declares nothing that opsmith understands; in Annotated stand "
+        f"{item!r} declares nothing that opsmith understands; Annotated may have "
         f"{', '.join(names)} and {last} of opsmith, and typing_extensions.Doc. Leave it out, or "
         "say it in the docstring"
     )
@@ -448,7 +448,7 @@ def _constraint(item: Annotation, type_: Type, scalars: Collection[str]) -> Cons
             return Order(bound(first), bound(last), strict)
         case Total(total, of):
             if of not in ("sizes", "shapes"):
-                raise AnnotationProblem(f"{item!r}: of is 'sizes' or 'shapes'")
+                raise AnnotationProblem(f"{item!r}: expected of='sizes' or of='shapes'")
             return Sum(some(total), of == "shapes")
         case Starts(of):
             return PartStarts(of)

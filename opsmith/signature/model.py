@@ -137,7 +137,7 @@ class Signature:
         return variable.dtype_of(type_.dtypes, parts(chosen)[position])
 
     def dtypes_in(self, chosen: str | None) -> frozenset[str]:
-        """Return the dtypes that the tensors of a call have, as far as `chosen` says them."""
+        """Return the dtypes of the tensors of a call, as far as `chosen` determines them."""
         types = [p.tensor_type for p in self.parameters] + [r.tensor_type for r in self.results]
         found = (self.dtype_in(type_, chosen) for type_ in types if type_ is not None)
         return frozenset(dtype for dtype in found if dtype is not None)

@@ -234,8 +234,8 @@ def _audited(path: Path) -> str:
     foreign = [name for name in said["external_libs"] if not name.startswith("libtorch")]
     if foreign:
         raise ExportError(
-            f"{path.name}: its libraries need {', '.join(foreign)}, which no wheel may expect to "
-            "be there. Link them statically, or compile their sources in."
+            f"{path.name}: its libraries need {', '.join(foreign)}, which the manylinux policy "
+            "does not allow. Link them statically, or compile their sources in."
         )
     return str(said["sym_tag"])
 

@@ -72,8 +72,8 @@ def relative(text: str, module: Path, package: str) -> str:
         if isinstance(node, ast.Import):
             if any(f"{alias.name}.".startswith(f"{package}.") for alias in node.names):
                 raise ExportError(
-                    f"{module}, line {node.lineno}: imports {package} by its name, and in this "
-                    f"layout each build has another. Write from {package} import ..."
+                    f"{module}, line {node.lineno}: imports {package} by its name, which in this "
+                    f"layout differs between builds. Write from {package} import ..."
                 )
             return None
         head, _, rest = (node.module or "").partition(".")
@@ -132,7 +132,7 @@ def _names(node: ast.ImportFrom) -> str:
 def _require_carried(name: str, module: Path, line: int) -> None:
     if name != "opsmith":
         raise ExportError(
-            f"{module}, line {line}: imports {name}, and a wheel carries what `import opsmith` "
-            "gives for declarations. Import names from opsmith itself, and keep what checks or "
+            f"{module}, line {line}: imports {name}, and a wheel carries only the names of opsmith "
+            "that declarations use. Import names from opsmith itself, and keep code that checks or "
             "exports in modules outside the package."
         )

@@ -54,17 +54,17 @@ def _obstacle(name: str, kernel: Kernel, kind: Platform) -> str:
         return ""
     if kernel.entry is None:
         return (
-            'left out, for api="torch" binds to one PyTorch; its source comes along, and is '
-            "compiled where opsmith is"
+            'left out, since api="torch" binds to one PyTorch; its source comes along, and is '
+            "compiled where opsmith is installed"
         )
     if kernel.device == HOST:
         return ""
     if not get_device(kernel.device, "").in_every_library:
-        return "left out, wheels carry kernels of the CPU and of CUDA; its source comes along"
+        return "left out, since wheels carry kernels for the CPU and CUDA; its source comes along"
     if kind.target:
         return (
-            "left out, for nvcc calls this machine's compiler, and --platform native has that; its "
-            "source comes along"
+            "left out, since nvcc calls this machine's compiler, which only --platform native "
+            "uses; its source comes along"
         )
     try:
         with compiling_for(kind, kind.levels[0]):

@@ -176,7 +176,7 @@ def _of_folder(folder: Path) -> Project:
     if not roots:
         raise ExportError(
             f"{folder}: there is no package {package}/ or src/{package}/, which the project's "
-            f"name {table['name']!r} means; [tool.opsmith] package names another"
+            f"name {table['name']!r} implies; name another one in [tool.opsmith] package"
         )
     root = roots[0]
     module = import_module(str(root / "__init__.py"))

@@ -197,4 +197,4 @@ def test_quick_runs_the_ten_checks_that_find_most(cli, write):
 def test_quick_and_named_checks_are_refused_together(cli, write):
     outcome = cli("check", write("cli_both", 2), "--quick", "--check", "reference")
     assert outcome.code == 2
-    assert "--check says which checks to run, and --quick too; give one of them" in outcome.stderr
+    assert "--check and --quick both select the checks to run; give one of them" in outcome.stderr

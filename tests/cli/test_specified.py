@@ -105,9 +105,9 @@ def test_another_schema_is_refused_with_both(cli):
     outcome = cli("check", "cli_foreign::clip_last", "--spec", "cli_spec.py")
     assert outcome.code == 1
     assert (
-        "cli_foreign::clip_last: is declared otherwise than it is.\n"
+        "cli_foreign::clip_last: the declaration differs from the operator.\n"
         "  declared: cli_foreign::clip_last(Tensor x, SymInt low) -> Tensor\n"
-        "  is:       cli_foreign::clip_last(Tensor x, float low) -> Tensor\n"
+        "  operator: cli_foreign::clip_last(Tensor x, float low) -> Tensor\n"
         "  argument 'low' is float, declared as int\n" in outcome.stderr
     )
 
@@ -126,7 +126,7 @@ def test_what_is_missing_is_named(cli):
     )
     outcome = cli("check", "aten::asinh")
     assert outcome.code == 2
-    assert "name the file that" in outcome.stderr
+    assert "pass the file that" in outcome.stderr
     outcome = cli("check", "cli_spec.py", "--spec", "cli_spec.py")
     assert outcome.code == 2
     assert "with --spec, name operators" in outcome.stderr

@@ -188,7 +188,7 @@ def test_it_holds_code_for_each_architecture_and_says_what_the_library_serves(
     start = "its Python comes along, and Triton compiles it where it is called: "
     assert said == [
         f"triton_wheel::unserved (cuda): {start}the Triton kernel is compiled for the sizes of C, "
-        'and no served size says them: unserved.register_sizes({"C": 64})',
+        'and register_sizes names none of them: unserved.register_sizes({"C": 64})',
         f"triton_wheel::launched (cuda): {start}a function launches it",
     ]
 

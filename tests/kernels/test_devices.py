@@ -128,8 +128,7 @@ def test_cuda_sources_need_a_pytorch_with_cuda_and_nothing_is_compiled_before(
             kernel_source(signature, "cuda", source, api=api).build()
         assert str(caught.value) == (
             f"kernels_devices::scale (cuda): {source} is CUDA, and this PyTorch "
-            f"({torch.__version__}) has no CUDA. Install one that has "
-            "(https://pytorch.org/get-started/locally)."
+            f"({torch.__version__}) has no CUDA. Install a PyTorch that has it (https://pytorch.org/get-started/locally)."
         )
 
 

@@ -226,14 +226,16 @@ def test_every_refusal_to_adopt_says_what_there_is() -> None:
         "aten::asinh.int, aten::asinh.float, aten::asinh.complex, aten::asinh.Scalar"
     )
     assert refused(DeclarationError, opsmith.adopt, "aten::asinh", like) == (
-        "aten::asinh: is declared otherwise than it is.\n"
+        "aten::asinh: the declaration differs from the operator.\n"
         "  declared: aten::asinh(Tensor x) -> Tensor\n"
-        "  is:       aten::asinh(Tensor self) -> Tensor\n"
+        "  operator: aten::asinh(Tensor self) -> Tensor\n"
         "  argument 1 is called 'self', declared as 'x'"
     )
     for other in (subtracted_by_text, swapped, like):
         message = refused(DeclarationError, opsmith.adopt, "aten::rsub.Tensor", other)
-        assert message.startswith("aten::rsub: is declared otherwise than it is.\n  declared: ")
+        assert message.startswith(
+            "aten::rsub: the declaration differs from the operator.\n  declared: "
+        )
     assert refused(opsmith.OpsmithError, adopted._again, "aten.sub.Tensor") == (
         "aten.sub.Tensor was not adopted in this process"
     )
@@ -272,7 +274,7 @@ def test_arguments_at_the_end_keep_their_defaults_where_they_are_left_out():
         return torch.cumprod(self, dim)
 
     assert cumprod(torch.full((1, 3), 2.0), 1).tolist() == [[2, 4, 8]]
-    with pytest.raises(DeclarationError, match="it has 2 arguments, declared are 1"):
+    with pytest.raises(DeclarationError, match="the operator has 2 arguments, the declaration 1"):
 
         @opsmith.adopt("aten::bmm")
         def bmm(self: Float[Tensor, "N C C"]) -> Float[Tensor, "N C C"]:

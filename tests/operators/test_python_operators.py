@@ -55,14 +55,15 @@ def test_an_operator_says_what_it_is(twice: Any) -> None:
 
 def test_options_that_cannot_be_are_refused(twice: Any) -> None:
     assert refused(opsmith.op, "test_python::a", lambda x: x, autograd="numeric") == (
-        "test_python::a: autograd='numeric'; there is \"reference\", or register_autograd for a "
-        "backward written by hand"
+        "test_python::a: autograd='numeric' is not supported; use \"reference\", or "
+        "register_autograd for a hand-written backward"
     )
     assert refused(twice.register_autocast, "tpu", torch.float16).startswith(
         "test_python::twice: register_autocast('tpu'): there are cpu, cuda"
     )
     assert refused(twice.register_effect, None) == (
-        "test_python::twice: register_effect: operators here have no effects but on the arguments "
+        "test_python::twice: register_effect: an operator of opsmith has no effects, except on "
+        "the arguments "
         "that mutates_args names"
     )
     assert refused(twice.register_onnx, "Mul", inputs=["x", "y"]) == (
@@ -272,7 +273,7 @@ def test_a_schema_that_says_something_else_is_refused() -> None:
     ):
         said = refused(schema_argument.refuse_others, signature, schema)
         assert said.startswith(
-            f"ns::f: the schema is another than the declaration's.\n  schema=:     ns::f{schema}\n"
+            f"ns::f: the schema differs from the declaration's.\n  schema=:     ns::f{schema}\n"
         )
         assert said.endswith("  declaration: ns::f(Tensor x, *, SymInt k) -> Tensor")
     schema_argument.refuse_others(signature, "(Tensor x, *, int k) -> Tensor")
@@ -289,8 +290,8 @@ def test_a_call_says_which_argument_it_cannot_take(twice: Any) -> None:
 
 
 ADOPTIONS = [
-    ("aten::asinh", None, "aten::asinh: is declared otherwise than it is.\n  declared: "
-     "aten::asinh(Tensor x) -> Tensor\n  is:       aten::asinh(Tensor self) -> Tensor"),
+    ("aten::asinh", None, "aten::asinh: the declaration differs from the operator.\n  declared: "
+     "aten::asinh(Tensor x) -> Tensor\n  operator: aten::asinh(Tensor self) -> Tensor"),
     ("aten::nothing", None, "aten::nothing: PyTorch has no such operator. Import the package that "
      "defines it first."),
     ("nothing", None, "nothing: PyTorch has no such operator. Import the package that defines it "
@@ -324,8 +325,9 @@ def test_an_adopted_operator_is_the_one_that_was_there() -> None:
     assert asinh.__doc__ == "Inverse of sinh."
     for name in ("kernel", "fake", "autograd", "vmap", "autocast", "torch_dispatch"):
         assert refused(getattr(asinh, f"register_{name}"), "cpu") == (
-            "aten::asinh: is defined elsewhere, so it takes no kernel and no derivative from here. "
-            "Declare an operator of your own (opsmith.op), and call it in the reference."
+            "aten::asinh: another library defines this operator, so it cannot get a kernel or a "
+            "derivative here. Declare your own operator (opsmith.op), and call it in the "
+            "reference."
         )
 
 

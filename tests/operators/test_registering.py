@@ -115,8 +115,8 @@ def test_a_tensor_by_name_alone_is_refused_with_what_to_do() -> None:
         return x + y
 
     assert refused(DeclarationError, opsmith.op("registering::named"), named) == (
-        "registering::named: the tensor 'y' is taken by name alone, and PyTorch's vmap and "
-        "autograd take tensors by position. Move it before the '*'."
+        "registering::named: the tensor 'y' is keyword-only, and PyTorch's vmap and autograd "
+        "pass tensors by position. Move it before the '*'."
     )
 
 

@@ -174,7 +174,7 @@ def declare(tmp_path: Path, namespace: str, block: str) -> Any:
 def test_a_block_that_fails_is_an_exception_and_no_abort(tmp_path: Path) -> None:
     operator = declare(tmp_path, "torch_library_faulty", 'm.def("not a schema (");')
     for _ in range(2):
-        with pytest.raises(BuildError, match=r"scale.cpp does not register what it has: "):
+        with pytest.raises(BuildError, match=r"scale.cpp does not register its functions: "):
             operator(torch.ones(2), 3)
 
 
@@ -185,8 +185,8 @@ def test_another_schema_than_the_declarations_is_refused(tmp_path: Path) -> None
     with pytest.raises(DeclarationError) as caught:
         operator(torch.ones(2), 3)
     assert str(caught.value) == (
-        "torch_library_schema::scale: the C++ source defines the operator otherwise than the "
-        "declaration.\n"
+        "torch_library_schema::scale: the schema in the C++ source differs from the "
+        "declaration's.\n"
         "  C++:         torch_library_schema::scale(Tensor x, float k) -> Tensor\n"
         "  declaration: torch_library_schema::scale(Tensor x, SymInt k) -> Tensor"
     )
@@ -299,7 +299,8 @@ def test_options_of_an_older_source_are_refused_by_an_exception_and_no_abort(
     with pytest.raises(BuildError) as caught:
         operator(torch.ones(2), 3)
     assert str(caught.value) == (
-        f"torch_library_old::scale (cpu): {source} does not register what it has: opsmith does not "
+        f"torch_library_old::scale (cpu): {source} does not register its functions: opsmith does "
+        f"not "
         'take torch::RegisterOperators::options(). Write torch::RegisterOperators().op("ns::name", '
         "&function), or a TORCH_LIBRARY block"
     )
@@ -370,7 +371,7 @@ def test_functions_of_a_module_of_pythons_are_kernels(tmp_path: Path) -> None:
         parts(x, 2**40)
     report = checks.run(parts, select=["aotinductor"], isolate=False)
     assert [row.message for row in report.rows if row.check == "aotinductor"] == [
-        "a package runs without Python, and the kernel's source has a PYBIND11_MODULE alone"
+        "a package runs without Python, and the kernel's source has only a PYBIND11_MODULE"
     ]
 
 
@@ -404,7 +405,7 @@ def test_functions_of_a_module_serve_operators_declared_later_and_fit_or_are_ref
         operator = declared(name)
         with pytest.raises(BuildError) as caught:
             operator(torch.ones(2))
-        start = f"torch_module_later::{name} (cpu): {source} does not register what it has: "
+        start = f"torch_module_later::{name} (cpu): {source} does not register its functions: "
         assert str(caught.value).startswith(start)
         return str(caught.value).removeprefix(start)
 

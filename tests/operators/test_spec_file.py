@@ -154,8 +154,8 @@ def test_a_declaration_of_other_parameters_shows_both(tmp_path: Path) -> None:
     with pytest.raises(DeclarationError) as caught:
         specified("specified_foreign::clip", str(path))
     assert str(caught.value) == (
-        "specified_foreign::clip: is declared otherwise than it is.\n"
+        "specified_foreign::clip: the declaration differs from the operator.\n"
         "  declared: specified_foreign::clip(Tensor x, SymInt low) -> Tensor\n"
-        "  is:       specified_foreign::clip(Tensor x, float low) -> Tensor\n"
+        "  operator: specified_foreign::clip(Tensor x, float low) -> Tensor\n"
         "  argument 'low' is float, declared as int"
     )

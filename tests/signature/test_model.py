@@ -210,7 +210,7 @@ def test_the_words_of_a_shape_are_what_spaces_separate() -> None:
     assert shapes.parse("").dims == ()
     assert shapes.parse("a b").variadic is None
     for text, said in (
-        ("*a *b", "has more than one '*name' or '...'; one is the most that can be matched"),
+        ("*a *b", "has more than one '*name' or '...'; at most one can be matched"),
         ("*1", "dimension '*1': a name must follow the *"),
         ("*", "dimension '*': a name must follow the *"),
     ):

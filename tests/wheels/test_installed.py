@@ -77,8 +77,8 @@ def test_torch_writes_its_standard_forms_into_onnx_without_opsmith(site: Path) -
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "['Mul', 'Mul']",
-        "sample::pick: says nothing of standard ONNX operators; pick.register_onnx is the way to "
-        "say it",
+        "sample::pick: does not say how standard ONNX operators compute it; "
+        "declare this by pick.register_onnx",
     ]
 
 

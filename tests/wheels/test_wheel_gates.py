@@ -117,9 +117,9 @@ def test_opsmith_takes_the_gates_that_came_with_a_package(
     assert len(said) == (problem == "damaged"), done.stderr
 
     told = run(place, SAY, **nowhere)
-    by_its_own = f"calls run in C++, by the gates of recorded_ops for PyTorch {HERE}"
+    by_its_own = f"calls run in C++, through the gates of recorded_ops for PyTorch {HERE}"
     by_opsmith = (
-        f"builds gates for PyTorch {HERE}, since none that came with a package fit: opsmith doctor "
+        f"builds gates for PyTorch {HERE}, since no package brings fitting ones: opsmith doctor "
         "says whether it can"
     )
     expected = by_opsmith if problem else by_its_own

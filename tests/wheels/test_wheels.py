@@ -48,7 +48,7 @@ def test_what_it_does_not_hold_is_said(wheel: Path, said: list[str]) -> None:
         "sample::weighted_square (cuda): its Python comes along, and Triton compiles it where it "
         "is called: the kernel is in Triton. Triton is not installed. Get it: pip install "
         '"triton>=3.6"',
-        'sample::negated (cpu): left out, for api="torch" binds to one PyTorch; its source comes '
+        'sample::negated (cpu): left out, since api="torch" binds to one PyTorch; its source comes '
         "along, and is compiled where opsmith is",
         "sample::pick (cuda): left out, its source comes along: it needs the CUDA compiler nvcc",
     ]
@@ -81,8 +81,8 @@ def test_cross_compiled_wheels_say_that_nvcc_needs_this_machine() -> None:
     found = project.read(SAMPLE)
     _, said = choice.choose(found, find_platform("x86_64"))
     assert (
-        "sample::pick (cuda): left out, for nvcc calls this machine's compiler, and --platform "
-        "native has that; its source comes along" in said
+        "sample::pick (cuda): left out, since nvcc calls this machine's compiler, which only "
+        "--platform native uses; its source comes along" in said
     )
 
 

@@ -82,8 +82,8 @@ def large(trial: Trial) -> None:
     wanted, there = _bytes(trial.signature, plan), available()
     if there is not None and wanted > _SHARE * there:
         raise Inapplicable(
-            f"takes {wanted / 2**30:.0f} GiB of memory, and {there / 2**30:.0f} GiB are left, of "
-            f"which it may take {_SHARE:.0%}"
+            f"needs {wanted / 2**30:.0f} GiB of memory, and may take {_SHARE:.0%} of the "
+            f"{there / 2**30:.0f} GiB that are free"
         )
     shown = _shown(plan)
     trial.counts.ran += 1
@@ -156,7 +156,7 @@ def _compare(name: str, found: Tensor, right: Tensor, shown: str) -> None:
 
 
 def _not_again(arguments: Mapping[str, Any]) -> list[Tensor]:
-    """Refuse to run the reference again, which needs gigabytes; `compare` then does without it."""
+    """Refuse to run the reference again, which takes gigabytes; `compare` goes on without a run."""
     raise MemoryError("the reference is not run again on tensors of this size")
 
 
@@ -258,7 +258,7 @@ def _bytes(signature: Signature, plan: _Plan) -> int:
     values.
     """
     if signature.data_dependent or not signature.shaped:
-        raise Inapplicable("how large its results are is not known before")
+        raise Inapplicable("the sizes of its results are not known before a call")
     bindings = _bindings(signature, plan)
     written = {parameter.name: parameter.mutated for parameter in signature.parameters}
     given = sum(

@@ -20,10 +20,11 @@ from opsmith.operators import Operator
 
 _SIZES = (257, 1000, 64, 130)
 _DRAWS = 8
-#: Values that frequencies are taken of, and how often a small case is repeated for them.
+#: Number of values for which frequencies are counted, and the most draws to obtain them.
 _ENOUGH, _MOST_DRAWS = 1 << 15, 200
-#: What a series of draws varies: which of the two numbers, by which step. The lower steps are
-#: larger than the number of blocks of a case, so that no two draws share any.
+#: Each series of draws varies one of the two numbers by a step: the number's position, and the
+#: step. An offset's step is larger than the number of blocks of a case, so that no two draws share
+#: a block.
 _SERIES = {
     "seeds": (0, 1),
     "seeds that differ above bit 32": (0, 1 << 33),

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from opsmith.operators.dispatch.ranks.sharding_rules import ConcreteRule
 
 _MESHES = ((2,), (4,), (3,), (2, 2))
-#: Sizes that the ranks divide, that they do not, fewer than they are, and none.
+#: Sizes that are a multiple of the number of ranks, that are not, that are smaller, and 0.
 _SIZES = (4, 8, 7, 2, 5, 0, 3, 1)
 #: Number of the author's cases, and of samples at most: two samples for each mesh. A number and no
 #: time, since what is found should not depend on what else a machine does.
@@ -250,7 +250,7 @@ class _OneCase:
             return ranks.joined(parts[name], tensor, mesh, placements[name.partition("[")[0]])
 
         leaves: dict[str, Tensor] = {}
-        # A largest value over the ranks, say, is a rule for calls without a gradient.
+        # DTensor differentiates partial sums, but no other partial value, such as a maximum.
         differentiated = self.gradients is not None and all(rule.is_sum for rule in rules or ())
         with ranks.every_rank(self.mesh), torch.set_grad_enabled(differentiated):
             arguments = map_named_tensors(whole, placed)
@@ -297,8 +297,8 @@ class _OneCase:
                 f"{move.argument} to {_shown(move.wanted)}" for move in planned if move.sent
             )
             raise Failure(
-                f"{what}: each rank sent {sum(sent)} bytes in {len(sent)} collectives, and to "
-                f"redistribute {shown or 'nothing'} are {sum(expected)} bytes in {len(expected)}",
+                f"{what}: each rank sent {sum(sent)} bytes in {len(sent)} collectives, and "
+                f"redistributing {shown or 'nothing'} takes {sum(expected)} in {len(expected)}",
                 code="OPS-SHARDING-MOVES",
             )
 

@@ -103,13 +103,13 @@ def _leaves_settings(trial: Trial, case: Case) -> None:
         changes = before.changes()
     if changes:
         raise Failure(
-            f"a call changed {changes[0]}, and left it so", code="OPS-SIDE-EFFECTS-SETTING"
+            f"a call changed {changes[0]}, and did not restore it", code="OPS-SIDE-EFFECTS-SETTING"
         )
     seeded = torch.Tag.nondeterministic_seeded in trial.operator.overload.tags
     if before.drew_random_numbers and not seeded:
         raise Failure(
-            "a call drew from PyTorch's global random numbers, so it changes what comes after. If "
-            "that is meant, tag the operator torch.Tag.nondeterministic_seeded.",
+            "a call drew from PyTorch's global random numbers, so it changes those of later calls. "
+            "If that is intended, tag the operator torch.Tag.nondeterministic_seeded.",
             code="OPS-SIDE-EFFECTS-RANDOM",
         )
 
@@ -233,7 +233,8 @@ def _many(trial: Trial, dtypes: tuple[str | None, ...]) -> None:
         examples=1,
         most=1,
     )
-    # The smallest case comes last, and makes up for calls that the larger one had no time for.
+    # Call the smallest case last: its calls are short, so that it can also make the calls that
+    # the larger case had no time for.
     found.sort(key=lambda one: one[0].numel, reverse=True)
     began, made = time.monotonic(), 0
     for place, (case, truth) in enumerate(found[-2:], 1):

@@ -211,10 +211,10 @@ def _sharing(signature: Signature, arguments: dict[str, Any]) -> dict[str, list[
 
 
 def _rounded(signature: Signature) -> frozenset[str]:
-    """Return the dimensions of which another size may fit the arguments after all.
+    """Return the dimensions that may fit the arguments with another size too.
 
-    A size that is computed from them is rounded, or a size is solved for them, or for another name
-    beside them.
+    Either a declared size is computed from such a dimension and rounded, or the dimension is itself
+    the solution of an equation, or occurs in an equation for another name.
     """
     found = {name for one in signature.equations for name in (one.name, *one.reads)}
     for parameter in signature.tensors:

@@ -220,7 +220,7 @@ class Caller(Supervised):
         with self._reading():
             gradients = message.get("gradients")
             if not isinstance(gradients, list) or len(gradients) != len(leaves):
-                raise WireError(f"not {len(leaves)} gradients came")
+                raise WireError(f"the answer does not have {len(leaves)} gradients")
             results = message.get("results")
             if not isinstance(results, list):
                 raise WireError("no results came")
@@ -240,7 +240,7 @@ class Caller(Supervised):
         groups = message.get("results")
         results = len(operator.signature.results)
         if not isinstance(groups, list) or len(groups) != results:
-            raise WireError(f"not {results} results came")
+            raise WireError(f"the answer does not have {results} results")
         return [
             [reader.result(item) for item in group]
             if isinstance(group, list)

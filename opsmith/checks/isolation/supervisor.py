@@ -119,7 +119,7 @@ class Children:
         """
         poll = select.poll()
         poll.register(self._ended, select.POLLIN)
-        poll.register(0, 0)  # only for its end: the child reads the requests in it
+        poll.register(0, 0)  # report only its end, since the child reads the requests
         while True:
             events = dict(poll.poll())
             if 0 in events:

@@ -129,13 +129,13 @@ class Reader:
             case {"dtype": str(name), "shape": list(shape)} if name in DTYPES:
                 dtype = DTYPES[name]
             case _:
-                raise WireError("a result is described by something else than dtype and shape")
+                raise WireError("a result is not described by dtype and shape")
         sizes = [size for size in shape if type(size) is int and 0 <= size < 2**40]
         if len(sizes) != len(shape) or len(shape) > _MOST_DIMENSIONS:
-            raise WireError(f"a result has no such shape: {str(shape)[:80]}")
+            raise WireError(f"a result has an impossible shape: {str(shape)[:80]}")
         data = self.take(math.prod(sizes) * dtype.itemsize)
         if not data and math.prod(size for size in sizes if size) >= 2**60:
-            raise WireError(f"a result has no such shape: {str(shape)[:80]}")
+            raise WireError(f"a result has an impossible shape: {str(shape)[:80]}")
         memory = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0)
         return memory.view(dtype).reshape(sizes) if data else torch.empty(sizes, dtype=dtype)
 

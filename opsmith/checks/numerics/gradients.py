@@ -140,7 +140,7 @@ def require_unwritten(changed: Sequence[str]) -> None:
     raise Failure(
         "the backward wrote into the gradient that it was given"
         if incoming
-        else f"argument {name!r} is another after the backward than before the call",
+        else f"argument {name!r} changed between the call and the end of its backward",
         code="OPS-GRADIENT-MUTATION",
     )
 

@@ -21,15 +21,15 @@ from opsmith.signature.solving.fitting import Fitting
 
 #: Largest number of calls in one run of the reference: a case then takes a second or two.
 _CALLS = 6000
-#: A size that no loop is too long for.
+#: A size that is always allowed, however many calls a loop of this length makes.
 _LEAST = 65
-#: The same where each step is rounded by itself, and a backward runs along.
+#: The same limits for runs in which each step is rounded by itself, and a backward runs along.
 _CALLS_BY_STEPS, _LEAST_BY_STEPS = 150, 9
-#: A size, and the distance to a longer one, to measure how the number of calls grows. A few more
-#: calls, as for a size of 1 that is treated apart, are no loop.
+#: A size, and the distance to a longer one, to measure how the number of calls grows. Fewer calls
+#: than this for each place (as if a size of 1 is treated separately) are no loop.
 _SHORT, _FURTHER = 8, 16
 _LOOP = 0.5
-#: Other sizes are as small as where one dimension is long.
+#: Sizes of the other dimensions, the preferred size first.
 _FEW = (2, 3, 1)
 _SECONDS = 5.0
 
@@ -57,8 +57,8 @@ def largest_sizes(
     Args:
         operator: the operator; its reference is run twice for each dimension.
         dtype: the generic dtype of the runs.
-        by_steps: whether most cases take runs in which each step is rounded by itself, as gradients
-            do: a hundred times as long.
+        by_steps: whether most cases take runs in which each step is rounded by itself, as for
+        gradients: such runs take a hundred times as long.
 
     Returns:
         Sizes by dimension, none for a dimension without a loop, or for which no call was found.
@@ -80,7 +80,7 @@ def largest_sizes(
         each = (many - few) / (long - short)
         if each >= _LOOP:
             most = max(least, int(calls / each))
-            # A condition may allow larger sizes alone.
+            # A condition may allow only sizes that are larger than `most`.
             found[name] = max(most, fitting.near(name, most) or 0)
     return found
 

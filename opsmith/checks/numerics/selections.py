@@ -167,8 +167,8 @@ class Selection:
                 return dim
         raise UnfitValuesError(
             f"{self.selects!r} gives values of shape {tuple(values.shape)} for an index of shape "
-            f"{tuple(index.shape)}: expected the same dimensions but for dim={self.selects.dim}, "
-            "of which the index has any size, or which it has not"
+            f"{tuple(index.shape)}: expected the same dimensions except dim={self.selects.dim}, "
+            "which the index may have in any size, or lack"
         )
 
 

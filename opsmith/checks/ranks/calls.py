@@ -26,8 +26,9 @@ from opsmith.operators.dispatch.ranks.sharding import calling
 if TYPE_CHECKING:
     from torch.distributed.tensor import DeviceMesh, DTensor
 
-#: The summands of a value on some ranks, as multiples of it that are exact. The signs differ, so
-#: that no summand of ``relu(x)`` or ``abs(x)`` passes for that of a linear function.
+#: By number of ranks: the factors with which a value is split into one summand for each rank. The
+#: products are exact, and the signs differ, so that the summands of ``relu(x)`` or ``abs(x)`` do
+#: not pass for those of a linear function.
 _MULTIPLES = {2: (2, -1), 3: (1, 1, -1), 4: (1, 1, -1, 0)}
 #: The largest sum of magnitudes of summands, as a multiple of the value's.
 MAGNITUDE = 3
@@ -56,10 +57,10 @@ def last_of(count: int) -> Iterator[DeviceMesh]:
 
 @contextmanager
 def every_rank(shape: Sequence[int]) -> Iterator[None]:
-    """Be all ranks of a mesh, for a block; operators of opsmith are called for each by itself.
+    """Let this process be all ranks of a mesh, for a block, and call opsmith's operators per rank.
 
-    Only what moves between ranks is left to PyTorch's emulation, which knows no tensors of other
-    sizes on each rank where a reference asks for a size.
+    PyTorch's own emulation only moves data between ranks: in a reference that reads a size, it does
+    not support tensors whose sizes differ between ranks.
     """
     token = calling.set(_call_each)
     try:
@@ -165,7 +166,7 @@ def _own(tensors: Sequence[Tensor], rank: int) -> list[Tensor]:
 
 
 def _filled(value: Any, rest: Iterator[Tensor]) -> Any:
-    """Return a value with each tensor replaced by the next of others."""
+    """Return a value in which each tensor is replaced by the next tensor of `rest`."""
     if isinstance(value, Tensor):
         return next(rest)
     if isinstance(value, list | tuple) and any(isinstance(item, Tensor | list) for item in value):

@@ -72,7 +72,7 @@ class Due:
         families: number of families of these samples.
         untried: number of families without a sample because the time was over.
         late: whether the time was over before the last sample.
-        unfinished: describes what else the time was over for; empty if there is nothing.
+        unfinished: describes further work for which there was no time left; empty if there is none.
     """
 
     samples: int = 0

@@ -208,8 +208,8 @@ def dispatch_key(name: str, signature: Signature, what: str) -> str:
         return device.dispatch_key
     if name != HOST:
         raise DeclarationError(
-            f"{what}: the operator takes no tensor, so nothing says that a call is for {name}. "
-            f"Register a kernel for {HOST!r}, or take a tensor on the device that results belong on"
+            f"{what}: the operator takes no tensor, whose device would select {name} in a call. "
+            f"Register a kernel for {HOST!r}, or take a tensor on the device of the results"
         )
     # A call without tensors reaches no device's dispatch key; PyTorch dispatches it to this key.
     return "BackendSelect"

@@ -82,7 +82,7 @@ def require_host(nvcc: Compiler, host: Compiler, what: str) -> None:
     )
     remedy = f"Set CXX={older}" if older else f"Install {program}-{newest} and set CXX to it"
     raise MissingDependencyError(
-        f"{what}: this nvcc ({_release(nvcc)}, {nvcc.path}) takes {kind} up to {newest}, and "
+        f"{what}: this nvcc ({_release(nvcc)}, {nvcc.path}) supports {kind} up to {newest}, and "
         f"{host.path} is {kind} {version}. {remedy}; or let nvcc try, with flags=({ANY_HOST!r},)."
     )
 
@@ -148,7 +148,7 @@ def _listed(chosen: str) -> str:
         found = _ARCH.fullmatch(word)
         if found is None:
             raise MissingDependencyError(
-                f"OPSMITH_CUDA_ARCHS has {word!r}; it takes architectures, as in 80;90, or one of "
+                f"OPSMITH_CUDA_ARCHS has {word!r}; expected architectures, as in 80;90, or one of "
                 f"{', '.join(_WHOLE)}."
             )
         major, minor, feature, ptx = found.groups()

@@ -19,7 +19,7 @@ from opsmith.kernels.build.toolchain import Compiler, find_compiler, tool_versio
 
 #: The architectures of A100 and H100.
 _USUAL = "80;90"
-#: The registers of a block, and those that its threads are given at a time.
+#: Number of registers of a multiprocessor, and the most that one block can use.
 _REGISTERS = 65_536
 _ENTRY = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'")
 _PROPERTIES = re.compile(
@@ -32,12 +32,12 @@ _BOUNDS = re.compile(r"\.entry (\w+)\([^{]*?\.maxntid (\d+)(?:, (\d+), (\d+))?",
 
 @dataclass(frozen=True)
 class Resources:
-    """The registers and memory that a kernel takes of a GPU.
+    """The registers and memory of a GPU that a kernel uses.
 
     Attributes:
         kernel: its name.
-        architecture: ``sm_90`` and its kin.
-        registers: of a thread.
+        architecture: the GPU's architecture, as ``sm_90``.
+        registers: number of registers of a thread.
         spilled: bytes of a thread's registers that are in memory.
         shared: bytes of shared memory that a block declares.
         bound: the most threads that ``__launch_bounds__`` promises; `None` without them.
@@ -52,7 +52,7 @@ class Resources:
 
     @property
     def threads(self) -> int:
-        """The most threads of a block that have registers: those of a warp are given by eight."""
+        """The most threads of a block for which the registers suffice, allocated by eight."""
         of_warp = (self.registers + 7) // 8 * 8 * 32
         return min(1024, _REGISTERS // max(of_warp, 1) * 32)
 
@@ -117,7 +117,7 @@ def architectures() -> list[str]:
 def resources(
     compiler: Compiler, source: Path, options: Sequence[str], architecture: str, what: str
 ) -> list[Resources]:
-    """Compile a source for an architecture, and return what each of its kernels takes.
+    """Compile a source for an architecture, and return the resources that each kernel uses.
 
     Raises:
         BuildError: nvcc refuses the source.

@@ -74,7 +74,7 @@ def require_torch_for(device: Device, what: str, kernel: str) -> None:
     if paths is not None and needed and not paths.links(needed):
         raise MissingDependencyError(
             f"{what}: {kernel}, and this PyTorch ({paths.version}) has no {device.title}. Install "
-            "one that has (https://pytorch.org/get-started/locally)."
+            "a PyTorch that has it (https://pytorch.org/get-started/locally)."
         )
 
 

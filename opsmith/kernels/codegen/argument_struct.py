@@ -158,7 +158,7 @@ def template_parameters(signature: Signature) -> list[str]:
 
 
 def template_letters(signature: Signature) -> list[str]:
-    """Return the names of template parameters that a kernel's author may give them."""
+    """Return names for the template parameters of a kernel, one for each dtype variable."""
     labels = [variable.label for variable in signature.dtype_variables]
     return ["T", *labels[1:]] if labels else []
 

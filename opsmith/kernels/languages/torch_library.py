@@ -91,7 +91,7 @@ class TorchLibrary(Language):
         problem = library.problem() or library.become_kernel()
         if problem is not None:
             raise BuildError(
-                f"{source.what}: {source.path} does not register what it has: {problem}"
+                f"{source.what}: {source.path} does not register its functions: {problem}"
             )
         return library
 

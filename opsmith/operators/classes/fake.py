@@ -156,6 +156,6 @@ def _refuse_what_changes(owner: Owner, method: MethodModel, read: Any) -> None:
         return
     raise OpsmithError(
         f"{owner.name}.{method.name}: returns a number, and methods change {changing[0]!r}: a "
-        "traced program would keep the number of today. Return a tensor "
+        "traced program would bake in the current value. Return a tensor "
         '(-> Int64[Tensor, ""]) to use it in a model.'
     )

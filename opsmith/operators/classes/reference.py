@@ -142,12 +142,12 @@ class Reference:
         label = f"{self._label}: the reference returned"
         if not self._returns:
             if returned is not None:
-                raise ArgumentError(f"{label} {type(returned).__name__}, declared is None.")
+                raise ArgumentError(f"{label} {type(returned).__name__}, expected None.")
             return []
         many = (returned,) if len(self._returns) == 1 else returned
         if not isinstance(many, tuple | list) or len(many) != len(self._returns):
             raise ArgumentError(
-                f"{label} {type(returned).__name__}, declared are {len(self._returns)} results."
+                f"{label} {type(returned).__name__}, expected {len(self._returns)} results."
             )
         return [
             _number(value, kind, device, label) if kind in RESULT_DTYPES else value
@@ -181,6 +181,6 @@ def _number(value: Any, kind: str, device: torch.device, label: str) -> Tensor:
         kind == "bool" or not isinstance(value, bool)
     )
     if not fits:
-        raise ArgumentError(f"{label} {type(value).__name__}, declared is {kind}.")
+        raise ArgumentError(f"{label} {type(value).__name__}, expected {kind}.")
     # torch.tensor would not be traced when the reference is inlined.
     return torch.full((), value, dtype=DTYPES[RESULT_DTYPES[kind]], device=device)

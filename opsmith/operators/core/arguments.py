@@ -17,7 +17,8 @@ from opsmith.signature.dtypes import ALL_DTYPES, FLOAT8
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ALL_DTYPES}
 _NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
 
-#: What Dynamo can make part of a graph, besides tensors; to it, symbolic numbers are numbers.
+#: Types of arguments that Dynamo can put into a graph, besides tensors. It gives symbolic numbers
+#: these types too.
 IN_GRAPHS = int | float | str | None
 MANY = list | tuple
 

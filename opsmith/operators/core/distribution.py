@@ -18,7 +18,7 @@ Stated = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class DistributionRule:
-    """An author's function from a call to the random numbers that its results show.
+    """An author's function that computes, from a call, the random numbers behind its results.
 
     Attributes:
         signature: the operator's signature.
@@ -56,15 +56,15 @@ class DistributionRule:
     def __call__(
         self, arguments: Mapping[str, Any], results: list[Any]
     ) -> dict[str, tuple[Tensor, float | None]]:
-        """Return what the results of a call show, by name.
+        """Return the random numbers behind the results of a call, by the author's names for them.
 
         Args:
             arguments: the arguments by name.
             results: the results in order, perhaps followed by what the call wrote into.
 
         Returns:
-            Numbers that are uniform in [0, 1] beside `None`, or bools beside the probability of
-            True.
+            For each name a pair: numbers that are uniform in [0, 1] and `None`, or bools and the
+            probability of True.
 
         Raises:
             DeclarationError: the function returns something else.

@@ -47,8 +47,8 @@ def translation_of(operator: Operator, opset: int) -> OnnxTranslation:
     known = translations(operator)
     if not known:
         raise ExportError(
-            f"{operator.name}: says nothing of standard ONNX operators; "
-            f"{operator.signature.name}.register_onnx is the way to say it"
+            f"{operator.name}: does not say how standard ONNX operators compute it; declare this "
+            f"by {operator.signature.name}.register_onnx"
         )
     best = latest(operator, opset)
     if best is None:

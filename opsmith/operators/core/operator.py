@@ -270,8 +270,8 @@ class Operator(CustomOpDef, Generic[P, R]):
             DeclarationError: always.
         """
         raise DeclarationError(
-            f"{self.name}: register_effect: operators here have no effects but on the arguments "
-            "that mutates_args names"
+            f"{self.name}: register_effect: an operator of opsmith has no effects, except on the "
+            "arguments that mutates_args names"
         )
 
     def build(self, device: str | None = None) -> list[Path]:
@@ -428,10 +428,10 @@ class Operator(CustomOpDef, Generic[P, R]):
 
         Args:
             function: takes, by name, any of the arguments and ``result`` (``result_NAME`` if there
-                are several). Returns by name, for each kind of random number that the results
-                show, a tensor of numbers that are independent and uniform in [0, 1] (of others,
-                the values of their distribution function), or of bools that are independent, and
-                the probability of True.
+            are several results). Returns a dictionary with an entry for each kind of random
+            number behind the results: a tensor of independent numbers, uniform in [0, 1] (for
+            another distribution, the values of its distribution function), or a pair of a tensor
+            of independent bools and the probability of True.
 
         Raises:
             DeclarationError: the operator takes no `Philox`, or the function something unknown.

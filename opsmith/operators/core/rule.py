@@ -31,7 +31,7 @@ class Rule:
 def require_gradient_arguments(signature: Signature, backward: Callable[..., Any]) -> None:
     """Refuse a ``backward`` that cannot be called with the context and every gradient.
 
-    There is one for each result, and for the new contents of each argument that is written.
+    Each result has a gradient, and so have the new contents of each argument that is written into.
 
     Raises:
         DeclarationError: it takes more arguments, or fewer.

@@ -17,7 +17,7 @@ from opsmith.signature import Signature
 def unusable(tensor: Tensor) -> str | None:
     """Return why no operator can compute with a tensor, as the end of a sentence; else `None`."""
     if isinstance(tensor, UninitializedParameter | UninitializedBuffer):
-        return "is a parameter without a shape. Call the lazy module that it is of once before."
+        return "is a parameter without a shape. Call its lazy module once before this call."
     if outlived_its_transform(tensor):
         return (
             "belongs to a transform of torch.func that has ended. Return it from the function that "
@@ -44,8 +44,8 @@ def unusable_here(
     for name, _, parameter in tensors:
         if parameter.tensor_type is None and _is_unread(name, str(error)):
             return (
-                f"{name!r} is a tensor, of which no number is known under a transform of "
-                "torch.func or while tracing. Pass a number."
+                f"{name!r} is a tensor, whose value is unknown under a transform of torch.func "
+                "and while tracing. Pass a number."
             )
     message = f"{type(error).__name__}: {error}"
     for name, tensor, parameter in tensors:
@@ -75,7 +75,7 @@ def _problem(tensor: Tensor, written: bool, message: str) -> str | None:
         return "is written, and is a negated or conjugated view. Pass a clone."
     if "alias annotations" in message and written:
         return (
-            "is written, which PyTorch functionalises for its own operators alone. Call the "
+            "is written into, which PyTorch functionalises for its own operators only. Call the "
             "operator outside of torch.func.functionalize."
         )
     if "Multiple dispatch failed" in message and type(tensor) is not Tensor and kind in message:
@@ -83,12 +83,12 @@ def _problem(tensor: Tensor, written: bool, message: str) -> str | None:
     unknown = "DynamicOutputShape" in message or "data-dependent shape" in message
     if unknown and (tensor.is_meta or kind == "FakeTensor"):
         return (
-            "has no values, by which the sizes of the results are decided. Pass a tensor that has "
-            "them, or trace by torch.export or torch.compile."
+            "has no values, and the sizes of the results depend on them. Pass a tensor with "
+            "values, or trace by torch.export or torch.compile."
         )
     if kind == "FakeTensor" and ("FakeTensor" in message or "INTERNAL ASSERT" in message):
         return (
-            "is a FakeTensor, and other arguments are none. Pass tensors of one kind, or call the "
+            "is a FakeTensor, and other arguments are not. Pass tensors of one kind, or call the "
             "operator in the FakeTensorMode."
         )
     if f"kernel has no {dtype_name(tensor.dtype)};" in message:

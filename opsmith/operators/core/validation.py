@@ -169,14 +169,13 @@ def checked_results(
     if not results:
         if returned is not None:
             raise ArgumentError(
-                f"{name}: {kernel} returned {type(returned).__name__}, declared is None."
+                f"{name}: {kernel} returned {type(returned).__name__}, expected None."
             )
         return None
     many = returned if len(results) > 1 else (returned,)
     if not isinstance(many, tuple | list) or len(many) != len(results):
         raise ArgumentError(
-            f"{name}: {kernel} returned {type(returned).__name__}, declared are "
-            f"{len(results)} results."
+            f"{name}: {kernel} returned {type(returned).__name__}, expected {len(results)} results."
         )
     shapes: list[Any] = valid.shapes
     if signature.data_dependent and signature.shaped:
@@ -201,12 +200,12 @@ def checked_results(
         wanted = signature.dtype_in(type_, bindings.dtype)
         if not isinstance(value, Tensor):
             raise ArgumentError(
-                f"{name}: {kernel} returned {type(value).__name__} as {which}, declared is {type_}."
+                f"{name}: {kernel} returned {type(value).__name__} as {which}, expected {type_}."
             )
         if value.shape != shape or dtype_name(value.dtype) != wanted:
             raise ArgumentError(
                 f"{name}: {kernel} returned {which} with shape {show_sizes(value.shape)} and dtype "
-                f"{dtype_name(value.dtype)}, declared is {type_}: {show_sizes(shape)} and {wanted}."
+                f"{dtype_name(value.dtype)}, expected {type_}: {show_sizes(shape)} and {wanted}."
                 f"\n  bound so far: {bindings.text()}"
             )
         _require_own_memory(f"{name}: {kernel} returned {which}", which, value, owners)

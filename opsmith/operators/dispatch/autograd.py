@@ -225,7 +225,7 @@ class _Nodes:
             raise DifferentiationError(
                 f"{operator.name}: its backward returned {len(returned)} gradients, expected "
                 f"{len(self.positional)}, one for each of {', '.join(self.positional)} "
-                "(None for what has none)."
+                "(None where there is no gradient)."
             )
         found: list[Any] = [None] * call.flat.count  # no copies are passed with such a backward
         for name, grad in zip(self.positional, returned, strict=True):

@@ -176,12 +176,12 @@ def declared(
     kept = [one.name for one in given if one.kind != "gradient"]
     if saves is not None and sorted(saves) != sorted(kept):
         raise DeclarationError(
-            f"{name}: register_backward: saves is {tuple(saves)}, and {backward.name} takes "
-            f"{', '.join(kept) or 'none'} of the call"
+            f"{name}: register_backward: saves is {tuple(saves)}, and {backward.name} has "
+            f"parameters for {', '.join(kept) or 'none'}"
         )
     if not any(one.kind == "gradient" for one in given):
         raise DeclarationError(
-            f"{name}: register_backward: {backward.name} takes no gradient; call the parameter "
+            f"{name}: register_backward: {backward.name} has no parameter for a gradient; call it "
             f"{' or '.join(_names_for(_GRAD, forward.signature))}"
         )
     found: dict[str, int] = {}

@@ -34,7 +34,7 @@ def fake_kernel(signature: Signature) -> Callable[..., Any]:
         def missing(*_args: Any, **_kwargs: Any) -> Any:
             raise OpsmithError(
                 f"{signature.qualname}: has no fake kernel, which tracing (torch.compile, "
-                f"torch.export) needs: the declared result {types} says no shape. Write one, as in "
+                f"torch.export) needs: the declared result {types} has no shape. Write one, as in "
                 'Float[Tensor, "N C"], or register_fake.'
             )
 

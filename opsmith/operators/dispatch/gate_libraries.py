@@ -91,12 +91,12 @@ def say() -> str:
         if _came_with(folder) is not None:
             package = folder.parent.name
             return (
-                f"opsmith is installed, and calls run in C++, by the gates of {package} for "
+                f"opsmith is installed, and calls run in C++, through the gates of {package} for "
                 f"PyTorch {release}"
             )
     return (
-        f"opsmith is installed, and builds gates for PyTorch {release}, since none that came with "
-        "a package fit: opsmith doctor says whether it can"
+        f"opsmith is installed, and builds gates for PyTorch {release}, since no package brings "
+        "fitting ones: opsmith doctor says whether it can"
     )
 
 

@@ -63,9 +63,9 @@ def by_reference(
 def _decides_by_values(operator: Operator, error: RuntimeError) -> str:
     return (
         f'{operator.name}: declared with autograd="reference", which torch.compile traces, and its '
-        "reference decides by values of its arguments, which no trace knows"
+        "reference branches on values of its arguments, which a trace does not have"
         f"{line_of(error, operator.reference)}. Declare its backward as an operator of its own, "
-        "which no trace looks into, and name it by register_backward."
+        "which is not traced into, and name it by register_backward."
     )
 
 

@@ -118,8 +118,8 @@ class Registration:
             (a.name, str(a.type)) for a in ours.arguments
         ] or [str(r.type) for r in theirs.returns] != [str(r.type) for r in ours.returns]:
             raise DeclarationError(
-                f"{self.signature.qualname}: the C++ source defines the operator otherwise than "
-                f"the declaration.\n  C++:         {theirs}\n  declaration: {ours}"
+                f"{self.signature.qualname}: the schema in the C++ source differs from the "
+                f"declaration's.\n  C++:         {theirs}\n  declaration: {ours}"
             )
 
     def fake(self, function: Callable[..., Any]) -> None:

@@ -132,8 +132,8 @@ class TritonLauncher(PythonKernel):
         if others and not compiles:
             listed = ", ".join(f"sm_{number}" for number in architectures)
             raise MissingDependencyError(
-                f"{what}: the library that came with {self.file.parent} is for {listed}, and not "
-                f"for {', '.join(others)}, which is here. {triton_missing()}"
+                f"{what}: the library that came with {self.file.parent} is for {listed}, and this "
+                f"machine has {', '.join(others)}. {triton_missing()}"
             )
         # Triton also handles sizes for which the library was not compiled.
         return not others and not (compiles and any(one["sizes"] for one in there))
@@ -208,18 +208,18 @@ def check_arguments(
             )
         if grid is None:
             raise DeclarationError(
-                f"{name}: register_kernel(triton=…) needs grid=, how many programs are "
-                "launched: grid=lambda N, BLOCK: (triton.cdiv(N, BLOCK),)"
+                f"{name}: register_kernel(triton=…) needs grid=, the number of programs to "
+                "launch: grid=lambda N, BLOCK: (triton.cdiv(N, BLOCK),)"
             )
     elif grid is not None or meta is not None or args is not None:
         raise DeclarationError(
-            f"{name}: register_kernel: grid=, meta= and args= say how a kernel is "
-            "launched that triton= gives"
+            f"{name}: register_kernel: grid=, meta= and args= describe the launch of a kernel "
+            "that triton= gives, and there is none"
         )
     elif triton and source is not None:
         raise DeclarationError(
             f"{name}: triton=True says that a Python function launches kernels in Triton; "
-            "source= takes C++ and CUDA"
+            "source= is for C++ and CUDA"
         )
 
 

@@ -70,13 +70,13 @@ def require_recordable(operator: Operator, arguments: Mapping[str, Any]) -> None
     for name, tensor in written.items():
         if tensor.requires_grad and tensor.is_leaf:
             raise DifferentiationError(
-                f"{operator.name}: argument {name!r} is written, and is a leaf that requires a "
-                "gradient. Pass a tensor that is computed from it (a clone), or call the operator "
-                "under torch.no_grad()."
+                f"{operator.name}: argument {name!r} is written into, and is a leaf that requires "
+                "a gradient. Pass a tensor that is computed from it (a clone), or call the "
+                "operator under torch.no_grad()."
             )
         if tensor._is_view() and (signature.results or len(written) > 1):
             raise DifferentiationError(
-                f"{operator.name}: argument {name!r} is written, and is a view of another tensor, "
-                "into which autograd records the writes of operators that give nothing else. Pass "
-                f"a tensor of its own (a clone). Or: {form}"
+                f"{operator.name}: argument {name!r} is written into, and is a view of another "
+                "tensor. Autograd records writes into views only for an operator that writes one "
+                f"argument and returns nothing. Pass a tensor of its own (a clone). Or: {form}"
             )

@@ -153,7 +153,7 @@ def parse(text: str, scalars: Collection[str] = ()) -> Shape:
 def _parsed(text: str, scalars: tuple[str, ...]) -> tuple[Dim, ...]:
     dims = tuple(_dim(word, scalars) for word in _words(text))
     if sum(isinstance(dim, Variadic) for dim in dims) > 1:
-        raise ShapeError("has more than one '*name' or '...'; one is the most that can be matched")
+        raise ShapeError("has more than one '*name' or '...'; at most one can be matched")
     return dims
 
 

@@ -243,7 +243,7 @@ def _why_proxy(item: Plan) -> str:
             if isinstance(value, str) and not re.fullmatch(
                 r'[^"\\\x00-\x1f\x7f-\U0010ffff]*', value
             ):
-                return f"argument {parameter!r} is {value!r}, which compiled code cannot spell"
+                return f"argument {parameter!r} is {value!r}, which compiled code cannot express"
             type_ = signature.parameter(parameter)
             if type_.optional and isinstance(value, list | tuple) and not value:
                 return f"argument {parameter!r} is an empty sequence where None may stand"

@@ -21,11 +21,11 @@ from opsmith.targets.exporting.loaded_artifact import LoadedModel
 
 def _obstacle(operator: Operator, kernel: Kernel) -> str | None:
     if kernel.device == "reference":
-        return "a package runs without Python, and the operator has its reference alone, in Python"
+        return "a package runs without Python, and the operator has only its reference, in Python"
     if kernel.source is None:
         return "a package runs without Python, and the kernel is Python"
     if kernel.source.language.needs_python(kernel.source):
-        return "a package runs without Python, and the kernel's source has a PYBIND11_MODULE alone"
+        return "a package runs without Python, and the kernel's source has only a PYBIND11_MODULE"
     if not get_device(kernel.device, operator.name).compiled_by_inductor():
         return f"Inductor makes no code for {kernel.device}"
     return None

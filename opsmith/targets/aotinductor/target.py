@@ -241,8 +241,8 @@ def _inputs(model: Model, written: Sequence[str]) -> tuple[list[dict[str, Any]],
         if not tensor.permute(order).is_contiguous():
             raise ExportError(
                 f"the example of the input {spec.name!r} has shape {tuple(tensor.shape)} and "
-                f"strides {tuple(tensor.stride())}: compiled code would want every input with such "
-                "gaps. Pass example.contiguous()."
+                f"strides {tuple(tensor.stride())}: compiled code would require such gaps in every "
+                "input. Pass example.contiguous()."
             )
         found.append({"order": order, "written": int(spec.name in written)})
     devices = sorted({tensor.device.type for tensor in example}) or [HOST]
@@ -252,8 +252,8 @@ def _inputs(model: Model, written: Sequence[str]) -> tuple[list[dict[str, Any]],
         )
     if not get_device(devices[0], "the inputs' device").compiled_by_inductor():
         raise ExportError(
-            f"the inputs are on {devices[0]}, and Inductor, PyTorch's compiler, makes no code for "
-            f"it here. An extension of PyTorch may bring that; else give inputs on {HOST}."
+            f"the inputs are on {devices[0]}, and Inductor, PyTorch's compiler, generates no code "
+            f"for it here. An extension of PyTorch may add this; otherwise pass inputs on {HOST}."
         )
     return found, devices[0]
 
@@ -261,8 +261,8 @@ def _inputs(model: Model, written: Sequence[str]) -> tuple[list[dict[str, Any]],
 def _refuse_state(buffers: Sequence[str]) -> None:
     if buffers:
         raise ExportError(
-            f"the model writes into its buffer {buffers[0]!r}: what one call leaves would change "
-            "the next, on every thread. Take it as an argument, and return what it becomes."
+            f"the model writes into its buffer {buffers[0]!r}: each call would change the next, on "
+            "every thread. Take the buffer as an argument, and return its new value."
         )
 
 
@@ -288,7 +288,7 @@ def _foreign(model: Model, libraries: Sequence[Path]) -> dict[str, list[Node]]:
         if is_written_in_python(name):
             raise ExportError(
                 f"{name}: is written in Python (torch.library.custom_op), and an AOTInductor "
-                "artifact runs without. Declare it with opsmith.op and register a C++ kernel"
+                "artifact runs without Python. Declare it with opsmith.op and register a C++ kernel"
                 f"{inline if name in adopted else ''}."
             )
         if not libraries:

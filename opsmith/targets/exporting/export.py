@@ -92,8 +92,8 @@ def export(
             raise _refused(found, what, "operators")
         if args is not None or kwargs is not None or dynamic_shapes is not None:
             raise ExportError(
-                "args, kwargs and dynamic_shapes are a model's; an operator's declaration says "
-                "what it takes"
+                "args, kwargs and dynamic_shapes are for models; an operator's declaration states "
+                "its arguments"
             )
         if not isinstance(verify, bool):
             raise ExportError(

@@ -154,7 +154,7 @@ class LoadedModel:
             if not isinstance(place, int) and place["is"] != leaf:
                 raise ArgumentError(
                     f"{self.artifact.folder}: an argument is {leaf!r}, but the model was exported "
-                    f"for {place['is']!r}, which is now part of it"
+                    f"for {place['is']!r}, which is now a constant in it"
                 )
         places = zip(leaves, call.in_leaves, strict=True)
         return [leaf for leaf, place in places if isinstance(place, int)]
@@ -279,7 +279,7 @@ class _Ops:
         folder = self._loaded.artifact.folder
         if found:
             raise AttributeError(
-                f"{folder} has {' and '.join(found)}; take one by its whole name, "
+                f"{folder} has {' and '.join(found)}; use the whole name of one, "
                 f'loaded["{found[0]}"]'
             )
         raise AttributeError(f"{folder} has no operator {name!r}; it has {', '.join(self._loaded)}")
@@ -451,8 +451,8 @@ def _start_hint(manifest: Manifest, symbol: str, size: int, unnamed: str) -> str
     if symbol != unnamed or size >= 2 or manifest.dims[symbol][0] != 2:
         return ""
     return (
-        ' torch.export begins at 2 for Dim.DYNAMIC and Dim.AUTO, and at 0 for Dim("n"): '
-        "give that in dynamic_shapes to allow fewer."
+        " The smallest size is 2 in torch.export for Dim.DYNAMIC and Dim.AUTO, and 0 for "
+        'Dim("n"): use the latter in dynamic_shapes to allow smaller sizes.'
     )
 
 

@@ -283,7 +283,7 @@ def operator_behind(target: Any) -> Operator | None:
     adopted = find_adopted(target)
     if adopted is None or adopted.explained or translations(adopted) or not is_builtin(target):
         return adopted
-    return None  # A builtin of PyTorch about which opsmith adds nothing that the exporters need.
+    return None  # PyTorch's exporters support the builtin, and the adoption adds nothing for them.
 
 
 def _of_symbol(size: Any, low: int | None, high: int | None) -> tuple[int, int | None] | None:

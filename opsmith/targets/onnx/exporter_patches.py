@@ -41,8 +41,8 @@ def _index_put(g: Any, data: Any, indices: Any, values: Any, accumulate: Any = F
 
     if torch_onnx.parsed(accumulate, "b"):
         raise ExportError(
-            "aten::index_put: with accumulate=True the TorchScript exporter loses what comes "
-            'twice. Write it as index_add, or export with exporter="dynamo".'
+            "aten::index_put: with accumulate=True the TorchScript exporter loses repeated "
+            'indices. Write it as index_add, or export with exporter="dynamo".'
         )
     return symbolic_opset11.index_put(g, data, indices, values, accumulate)
 
@@ -176,7 +176,7 @@ def _cdist(g: Any, x1: Any, x2: Any, p: Any, compute_mode: Any = None) -> Any:
 
     if torch_onnx.parsed(p, "f") != 2:
         raise ExportError(
-            "aten::cdist: the TorchScript exporter is wrong with any p but 2. Write the distance "
+            "aten::cdist: the TorchScript exporter is wrong for any p except 2. Write the distance "
             'out, or export with exporter="dynamo".'
         )
     return symbolic_opset9.cdist(g, x1, x2, p, compute_mode)
@@ -187,8 +187,8 @@ def _pairwise_distance(g: Any, x1: Any, x2: Any, p: Any, eps: Any, keepdim: Any)
     power = torch_onnx.constant(p, "f", "p")
     if not 0 < power < math.inf:
         raise ExportError(
-            f"aten::pairwise_distance: the TorchScript exporter has none with p={power}. Write it "
-            'out, or export with exporter="dynamo".'
+            f"aten::pairwise_distance: the TorchScript exporter does not support p={power}. Write "
+            'the distance out, or export with exporter="dynamo".'
         )
     small = _number(g, torch_onnx.constant(eps, "f", "eps"), x1)
     difference = g.op("Abs", g.op("Add", g.op("Sub", x1, x2), small))

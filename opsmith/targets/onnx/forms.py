@@ -91,9 +91,9 @@ def written_list(operator: Operator) -> str:
     for parameter in operator.signature.mutated:
         if parameter.is_tensor_list:
             return (
-                f"writes into the list {parameter.name!r}, and an operator of its own has a fixed "
-                "number of outputs in ONNX. Export it in the inline form, or write into tensors "
-                "that are arguments of their own."
+                f"writes into the list {parameter.name!r}, and an operator of ONNX has a fixed "
+                "number of outputs. Export it in the inline form, or write into separate tensor "
+                "arguments."
             )
     return ""
 
@@ -151,8 +151,8 @@ def _require_dtype(operator: Operator, what: str, item: Any) -> None:
     if isinstance(value, Tensor) and dtype_name(value.dtype) in COMPLEX:
         raise FormError(
             operator.name,
-            f"{what} is {dtype_name(value.dtype)}, and ONNX Runtime computes with "
-            "no complex numbers. Pass real and imaginary parts (torch.view_as_real).",
+            f"{what} is {dtype_name(value.dtype)}, and ONNX Runtime does not support "
+            "complex numbers. Pass real and imaginary parts (torch.view_as_real).",
         )
 
 

@@ -183,8 +183,8 @@ def _refusing_values(operator: Operator, function: Callable[..., Any]) -> Callab
                 raise FormError(
                     operator.name,
                     "its reference reads values of a tensor (.tolist(), "
-                    ".item()), which tracing would fix to the example's. Write it without, or use "
-                    "the library form.",
+                    ".item()), which tracing would fix to the example's. Write it without these, "
+                    "or use the library form.",
                 )
         return returned
 

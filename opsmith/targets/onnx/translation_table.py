@@ -47,7 +47,8 @@ def onnx_translations(*operators: Operator, opset: int = 20) -> dict[Any, Callab
         if operator.signature.mutated:
             raise ExportError(
                 f"{operator.name}: writes into {operator.signature.mutated[0].name!r}, and "
-                "torch.onnx.export by itself makes another call of it. Use opsmith.export."
+                "torch.onnx.export by itself replaces the calls of such operators. Use "
+                "opsmith.export."
             )
         translation_of(operator, opset)
     found = {}

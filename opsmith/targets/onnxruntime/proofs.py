@@ -30,7 +30,8 @@ _LACKS = frozenset(COMPLEX)
 #: ONNX Runtime computes the sigmoid as a quotient of polynomials; its error is up to 1.4 units in
 #: the last place of 1 (measured with ONNX Runtime 1.31 on a CPU).
 _BESIDE_ONE = {"aten::sigmoid": 1.4}
-#: Name in ``opsmith bench``, for one exporter only: a form is equally fast with either.
+#: Names in ``opsmith bench`` by form and exporter. Only one exporter is timed for each form, since
+#: both write equally fast models.
 _TIMED = {
     ("library", "dynamo"): "onnxruntime",
     ("standard", "dynamo"): "onnxruntime, standard operators",
@@ -84,7 +85,7 @@ def _proof(form: str, exporter: str) -> ModelProof:
             return "register_onnx was not called"
         first, last = _first_opset(operator), _writer(exporter).OPSETS[1]
         if first > last:
-            return f"it holds from opset {first}, and the exporter writes up to {last}"
+            return f"its standard form needs opset {first}, and the exporter writes up to {last}"
         return None
 
     def options(operator: Operator) -> Mapping[str, Any]:

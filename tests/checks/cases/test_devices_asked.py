@@ -54,8 +54,9 @@ def test_only_what_is_asked_for_is_checked():
 def test_a_device_that_is_absent_is_an_error_with_what_to_do():
     with pytest.raises(
         MissingDependencyError,
-        match=r"device 'npu': no npu device on this machine\. Run this where there is one, with a "
-        r"PyTorch that has it\. Where no device is asked for, what needs one that is absent",
+        match=r"device 'npu': no npu device on this machine\. Run this on a machine that has "
+        r"one, with a PyTorch that supports it\. By default, kernels for absent devices "
+        r"are left out",
     ):
         checks.run(on_both, devices=["npu"], isolate=False)
 

@@ -197,7 +197,7 @@ def test_a_reference_that_refuses_everything_is_given_up_soon_and_that_is_said_o
     assert {(row.status, row.message) for row in others} == {
         (
             "not run",
-            "not run, since dispatch found no arguments that the reference takes",
+            "not run, since dispatch found no arguments that the reference accepts",
         )
     }
     # In its own dtype and in double precision.
@@ -215,9 +215,9 @@ def test_rows_that_ran_beside_it_do_not_say_again_that_the_reference_refuses_eve
     ]
     assert first.settle(0, rows[0]) is rows[0]
     assert first.settle(1, rows[1]) == not_run(
-        two, plan[1][0], f"not run, since {one.name} found no arguments that the reference takes"
+        two, plan[1][0], f"not run, since {one.name} found no arguments that the reference accepts"
     )
-    own = replace(rows[1], message="no case that was given is one for this")
+    own = replace(rows[1], message="none of the given cases suits this check")
     assert first.settle(1, own) is own
 
 

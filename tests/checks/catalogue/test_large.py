@@ -108,4 +108,4 @@ def test_where_it_cannot_be_tried_the_row_says_why(monkeypatch):
     monkeypatch.setattr(large, "available", lambda: 2 * 46 * 47)
     found = row(inverted)
     assert found.status == "not applicable"
-    assert found.message == "takes 0 GiB of memory, and 0 GiB are left, of which it may take 60%"
+    assert found.message == "needs 0 GiB of memory, and may take 60% of the 0 GiB that are free"

@@ -285,8 +285,8 @@ def test_bytes_that_a_call_sends_beside_its_rule_are_found() -> None:
     found = row(by_hand(gathers_twice), examples=8)
     assert found.code == "OPS-SHARDING-MOVES"
     assert re.search(
-        r"on \d ranks with x Shard\(1\): each rank sent \d+ bytes in 2 collectives, and to "
-        r"redistribute x to Shard\(0\) are \d+ bytes in 1$",
+        r"on \d ranks with x Shard\(1\): each rank sent \d+ bytes in 2 collectives, and "
+        r"redistributing x to Shard\(0\) takes \d+ in 1$",
         found.message,
     )
 

@@ -144,8 +144,7 @@ def test_values_that_do_not_fit_the_index_are_named():
     assert problem(flat, [torch.tensor(0)], x=x) is None  # as the reference has it
     assert problem(flat, [torch.tensor(5)], x=x) == (
         "the result: Selects(squares_of) gives values of shape (2, 3) for an index of shape (): "
-        "expected the same dimensions but for dim=-1, of which the index has any size, or which "
-        "it has not"
+        "expected the same dimensions except dim=-1, which the index may have in any size, or lack"
     )
 
 

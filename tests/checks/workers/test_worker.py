@@ -96,7 +96,7 @@ def test_after_a_hang_the_other_checks_get_little_time_and_after_three_none():
     for row in others:
         assert row.status == "not run"
         hung = f"{first.check}, {second.check}, {third.check}"
-        assert row.message == f"not run, since {hung} hung. By itself: --check NAME"
+        assert row.message == f"not run, since {hung} hung. To run it alone: --check NAME"
 
 
 def test_a_kernel_that_takes_all_memory_is_a_failed_check(monkeypatch):

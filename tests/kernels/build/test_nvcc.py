@@ -90,7 +90,7 @@ def test_a_host_compiler_that_nvcc_refuses_is_diagnosed_before_the_build(
         source.build()
     message = str(raised.value)
     assert message.startswith("nvcc_test::scale (cuda): this nvcc (CUDA 12.3, ")
-    assert f"takes GCC up to 13, and {tmp_path}/g++ is GCC 14." in message
+    assert f"supports GCC up to 13, and {tmp_path}/g++ is GCC 14." in message
     assert "Install g++-13 and set CXX to it" in message
     assert "flags=('-allow-unsupported-compiler',)" in message
 
@@ -153,7 +153,7 @@ def test_something_else_in_the_environment_is_refused_by_name(monkeypatch):
     with pytest.raises(
         MissingDependencyError,
         match=re.escape(
-            "OPSMITH_CUDA_ARCHS has 'ampere'; it takes architectures, as in 80;90, or one of "
+            "OPSMITH_CUDA_ARCHS has 'ampere'; expected architectures, as in 80;90, or one of "
             "all, all-major, native."
         ),
     ):

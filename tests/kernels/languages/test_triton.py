@@ -105,10 +105,10 @@ class Autotuner(Jit):
             lambda: kernel(strange),
             r"triton_words::scale \(cuda\): the Triton kernel strange takes 'total', and the "
             r"declaration has no tensor, number or dimension of that name; there are x, weight, "
-            r"out, factor, N, C\. Say what it is: args={\"total\": …}",
+            r"out, factor, N, C\. Say what to pass: args={\"total\": …}",
         ),
-        (lambda: kernel(silent), "takes no pointer 'out', so that nothing writes the result"),
-        (lambda: kernel(meta={}), r"takes 'BLOCK', .*Say what it is: meta={\"BLOCK\": …}"),
+        (lambda: kernel(silent), "has no pointer parameter 'out', so nothing writes the result"),
+        (lambda: kernel(meta={}), r"takes 'BLOCK', .*Say what to pass: meta={\"BLOCK\": …}"),
         (lambda: kernel(args={"M": 1}), "args names 'M', which the Triton kernel add_kernel does"),
         (lambda: kernel(grid=lambda M: (M,)), "grid takes 'M', which is neither a dimension nor"),
         (lambda: kernel(meta=lambda M: {}), "meta takes 'M', which is not a dimension"),
@@ -147,8 +147,8 @@ def test_a_grid_is_an_expression_where_no_size_is_known():
 @pytest.mark.parametrize(
     ("grid", "words"),
     [
-        (lambda N: (N if N > 4 else 1,), r"decides by the value of a size, .*register_sizes"),
-        (lambda factor: (int(factor),), "takes 'factor', whose value every call has anew"),
+        (lambda N: (N if N > 4 else 1,), r"branches on the value of a size, .*register_sizes"),
+        (lambda factor: (int(factor),), "takes 'factor', whose value differs from call to call"),
     ],
 )
 def test_what_needs_a_size_is_refused_ahead_of_time(grid, words):

@@ -167,8 +167,9 @@ def test_dimensions_that_decide_must_be_served():
     with pytest.raises(MissingDependencyError) as caught:
         configurations(KERNEL, [{"N": 4}])
     assert str(caught.value) == (
-        "launched::scale (cuda): the Triton kernel is compiled for the sizes of C, and no served "
-        'size says them: scale.register_sizes({"C": 64})'
+        "launched::scale (cuda): the Triton kernel is compiled for the sizes of C, and "
+        "register_sizes "
+        'names none of them: scale.register_sizes({"C": 64})'
     )
 
 

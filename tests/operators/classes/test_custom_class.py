@@ -244,13 +244,13 @@ class Wrong:
     [
         ("changes", "changes 'count'; declare it: @opsmith.method(mutates=(\"count\",))."),
         ("sets", "sets 'extra'; an object holds its declared fields and nothing else."),
-        ("returns", "returned float, declared is int."),
+        ("returns", "returned float, expected int."),
         (
             "reshapes",
             "set 'row' to torch.float32 (1, 1), but it is torch.float32 (2,): a method changes "
             "the values of a tensor, not its dtype or shape.",
         ),
-        ("retypes", "set 'count' to str, declared is int."),
+        ("retypes", "set 'count' to str, expected int."),
     ],
 )
 def test_a_reference_that_does_what_it_did_not_declare(method, message):

@@ -183,7 +183,7 @@ class Norm:
             Counter(0, torch.zeros(3)),
             lambda held, x: x * held.get_count(),
             "class_samples::Counter.get_count: returns a number, and methods change 'count': a "
-            "traced program would keep the number of today. Return a tensor",
+            "traced program would bake in the current value. Return a tensor",
         ),
         (
             Ticket(0),

@@ -106,7 +106,7 @@ def test_a_name_that_pytorch_has_is_refused() -> None:
 
 
 def test_wrong_options_are_refused() -> None:
-    with pytest.raises(DeclarationError, match="autograd='yes'; there is \"reference\""):
+    with pytest.raises(DeclarationError, match="autograd='yes' is not supported; use \"reference\""):
         opsmith.op("test_operator::wrong", lambda_with("x"), autograd="yes")
     with pytest.raises(DeclarationError, match="no such device type; there are cpu, cuda"):
         double.register_kernel("gpu", lambda x: x)
@@ -217,7 +217,7 @@ def test_a_bad_argument_never_reaches_a_python_kernel() -> None:
             "in the memory of argument 'x'; results are new memory, so",
         ),
         (lambda x: x[:1].clone(), "returned its result with shape (1,) and dtype float32"),
-        (lambda x: x.double(), "with shape (3,) and dtype float64, declared is"),
+        (lambda x: x.double(), "with shape (3,) and dtype float64, expected"),
         (lambda x: 3, "returned int as its result"),
         (lambda x: None, "returned NoneType as its result"),
     ],

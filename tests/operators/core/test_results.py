@@ -34,48 +34,48 @@ def returned(line: str, x: Tensor, value: Any) -> Any:
 @pytest.mark.parametrize(
     ("line", "value", "said"),
     [
-        (ONE, 3, 'returned int as its result, declared is Float[Tensor, "N 2"].'),
+        (ONE, 3, 'returned int as its result, expected Float[Tensor, "N 2"].'),
         (
             ONE,
             torch.ones(3, 3),
-            "returned its result with shape (3, 3) and dtype float32, declared is "
+            "returned its result with shape (3, 3) and dtype float32, expected "
             'Float[Tensor, "N 2"]: (3, 2) and float32.\n  bound so far: N=3',
         ),
         (
             ONE,
             torch.ones(3, 2, dtype=torch.float64),
-            "returned its result with shape (3, 2) and dtype float64, declared is "
+            "returned its result with shape (3, 2) and dtype float64, expected "
             'Float[Tensor, "N 2"]: (3, 2) and float32.\n  bound so far: N=3',
         ),
-        (TWO, torch.ones(3), "returned Tensor, declared are 2 results."),
-        (TWO, (torch.ones(3),), "returned tuple, declared are 2 results."),
+        (TWO, torch.ones(3), "returned Tensor, expected 2 results."),
+        (TWO, (torch.ones(3),), "returned tuple, expected 2 results."),
         (
             TWO,
             (torch.ones(3), torch.ones(1)),
-            "returned its result 'out1' with shape (1,) and dtype float32, declared is "
+            "returned its result 'out1' with shape (1,) and dtype float32, expected "
             'Int64[Tensor, "1"]: (1,) and int64.\n  bound so far: N=3',
         ),
-        (TWO, (None, None), "returned NoneType as its result 'out0', declared is "),
+        (TWO, (None, None), "returned NoneType as its result 'out0', expected "),
         (
             DATA,
             (torch.ones(2), torch.ones(4, 3)),
-            "returned its result 'out1' with shape (4, 3) and dtype float32, declared is "
+            "returned its result 'out1' with shape (4, 3) and dtype float32, expected "
             'Float[Tensor, "K N"]: (2, 3) and float32.\n  bound so far: N=3',
         ),
         (
             DATA,
             (torch.ones(()), torch.ones(4, 2)),
-            "returned its result 'out0' with shape () and dtype float32, declared is "
+            "returned its result 'out0' with shape () and dtype float32, expected "
             'Float[Tensor, "K"]: (4,) and float32.\n  bound so far: N=3',
         ),
-        (NOTHING, 3, "returned int, declared is None."),
+        (NOTHING, 3, "returned int, expected None."),
     ],
 )
 def test_another_result_than_declared_is_said(line: str, value: Any, said: str) -> None:
     with pytest.raises(ArgumentError) as caught:
         returned(line, torch.ones(3), value)
     assert str(caught.value).startswith(f"ns::f: the reference {said}")
-    assert said.endswith("is ") or str(caught.value) == f"ns::f: the reference {said}"
+    assert said.endswith("expected ") or str(caught.value) == f"ns::f: the reference {said}"
 
 
 def test_a_result_in_the_memory_of_an_argument_is_refused() -> None:

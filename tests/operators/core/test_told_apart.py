@@ -260,5 +260,5 @@ def test_a_backward_that_returns_another_number_of_gradients_is_told_which_are_e
         doubled(x, x, 2).sum().backward()
     assert str(caught.value) == (
         "told_apart::doubled: its backward returned 2 gradients, expected 3, one for each of "
-        "x, y, k (None for what has none)."
+        "x, y, k (None where there is no gradient)."
     )

@@ -65,7 +65,7 @@ ENDED = (
 UNUSABLE: dict[str, tuple[Callable[[], Any], str]] = {
     "lazy": (
         torch.nn.parameter.UninitializedParameter,
-        "'y' is a parameter without a shape. Call the lazy module that it is of once before.",
+        "'y' is a parameter without a shape. Call its lazy module once before this call.",
     ),
     "vmap": (kept_by_vmap, ENDED),
     "masked": (
@@ -78,7 +78,7 @@ UNUSABLE: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "fake": (
         lambda: FakeTensorMode().from_tensor(X),
-        "'y' is a FakeTensor, and other arguments are none. Pass tensors of one kind, or call the "
+        "'y' is a FakeTensor, and other arguments are not. Pass tensors of one kind, or call the "
         "operator in the FakeTensorMode.",
     ),
 }
@@ -110,7 +110,7 @@ def test_a_tensor_without_values_that_would_decide_sizes_is_named() -> None:
         return x[x > 0]
 
     for x in (torch.ones(3, device="meta"), FakeTensorMode().from_tensor(torch.ones(3))):
-        with pytest.raises(ArgumentError, match="'x' has no values, by which the sizes of the res"):
+        with pytest.raises(ArgumentError, match="'x' has no values, and the sizes of the results"):
             positive(x)
 
 
@@ -126,18 +126,23 @@ def test_a_tensor_whose_memory_was_freed_is_named() -> None:
 
 
 def test_a_tensor_that_is_batched_where_a_number_is_expected_is_named() -> None:
-    with pytest.raises(ArgumentError, match="'k' is a tensor, of which"):
+    with pytest.raises(ArgumentError, match="'k' is a tensor, whose value"):
         torch.vmap(lambda k: plus(X, X, k))(torch.tensor([1, 2]))
     assert plus(X, X, torch.tensor(2)).tolist() == (3 * X).tolist()
 
 
 def test_a_tensor_that_is_traced_where_a_number_is_expected_is_named() -> None:
-    with FakeTensorMode() as mode, pytest.raises(ArgumentError, match="'k' is a tensor, of which"):
+    with (
+        FakeTensorMode() as mode,
+        pytest.raises(ArgumentError, match="'k' is a tensor, whose value"),
+    ):
         plus(mode.from_tensor(X), mode.from_tensor(X), mode.from_tensor(torch.tensor(2)))
 
 
 def test_what_cannot_be_written_is_named() -> None:
-    with pytest.raises(ArgumentError, match="'total' is written, which PyTorch functionalises for"):
+    with pytest.raises(
+        ArgumentError, match="'total' is written into, which PyTorch functionalises"
+    ):
         torch.func.functionalize(add_to)(X, X.clone())
 
 

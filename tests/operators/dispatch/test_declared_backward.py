@@ -189,12 +189,12 @@ def test_what_does_not_fit_is_refused_when_it_is_declared() -> None:
             ),
             (
                 lambda: register(other("none", none), grads={"x": 0}),
-                ": declared_backward::none takes no gradient; call the parameter grad_out0 or "
+                ": declared_backward::none has no parameter for a gradient; call it grad_out0 or "
                 "grad_out1",
             ),
             (
                 lambda: register(scaled_cube_backward, saves=("x",), grads={"x": 0}),
-                f": saves is ('x',), and {back} takes x, weight, factor of the call",
+                f": saves is ('x',), and {back} has parameters for x, weight, factor",
             ),
             (
                 lambda: register(scaled_cube_backward, grads={"y": 0}),
@@ -222,5 +222,5 @@ def test_what_does_not_fit_is_refused_when_it_is_declared() -> None:
     )
     forward = other("of_gradients", of_gradients)
     assert refused(lambda: register(forward, saves=("x",), grads={"x": 0})) == (
-        ": saves is ('x',), and declared_backward::of_gradients takes none of the call"
+        ": saves is ('x',), and declared_backward::of_gradients has parameters for none"
     )

@@ -388,7 +388,9 @@ def test_a_compiled_gradient_of_a_reference_that_reads_values_says_where_and_wha
     assert x.grad.tolist() == [1, 1, 0]
     compiled = torch.compile(first_rows, fullgraph=True, backend="aot_eager")
     place = r"\(\S*test_derivatives.py:\d+\)"
-    message = f"decides by values of its arguments, which no trace knows {place}. Declare its"
+    message = (
+        f"branches on values of its arguments, which a trace does not have {place}. Declare its"
+    )
     with pytest.raises(Exception, match=message):
         compiled(x, count).sum().backward()
     with torch.no_grad():

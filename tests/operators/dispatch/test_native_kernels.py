@@ -172,8 +172,8 @@ def test_a_source_that_defines_the_operator_otherwise_is_refused_and_nothing_is_
         with pytest.raises(DeclarationError) as caught:
             raised(torch.zeros(1))
         assert str(caught.value) == (
-            "native_kernels::raised: the C++ source defines the operator otherwise than the "
-            f"declaration.\n  C++:         {theirs.format(returned)}\n"
+            "native_kernels::raised: the schema in the C++ source differs from the "
+            f"declaration's.\n  C++:         {theirs.format(returned)}\n"
             "  declaration: native_kernels::raised(Tensor x, *, SymInt k=0) -> Tensor"
         )
     for arguments in (
@@ -398,4 +398,4 @@ def test_one_autograd_gate_stands_before_a_kernel_and_records_what_is_declared(
 def test_emulating_what_nobody_registered_says_how_to() -> None:
     with pytest.raises(DeclarationError) as caught, opsmith.emulate("npu"):
         pass
-    assert str(caught.value) == "opsmith.emulate('npu'): there is 'cuda'"
+    assert str(caught.value) == "opsmith.emulate('npu'): expected 'cuda'"

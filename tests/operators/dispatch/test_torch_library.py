@@ -32,7 +32,7 @@ def test_torch_librarys_functions_take_an_operator() -> None:
     torch.library.register_fake(taken, lambda x: x.new_empty(x.shape[0] + 1))
     with pytest.raises(torch.testing._internal.optests.OpCheckError, match="taken"):
         torch.library.opcheck(taken, (x,))
-    with pytest.raises(DeclarationError, match="operators here have no effects"):
+    with pytest.raises(DeclarationError, match="an operator of opsmith has no effects"):
         taken.register_effect(None)
 
 
@@ -159,9 +159,9 @@ def test_a_schema_gives_the_types_that_annotations_do_not() -> None:
     [
         ("(Tensor x) ->", r"schema='\(Tensor x\) ->' does not parse: "),
         ("(Tensor y) -> Tensor", r"has the parameters \(y\), the function has \(x\)"),
-        ("(int x) -> Tensor", "the schema is another than the declaration's"),
-        ("(Tensor(a!) x) -> Tensor", "the schema is another than the declaration's"),
-        ("(Tensor x) -> (Tensor, Tensor)", "the schema is another than the declaration's"),
+        ("(int x) -> Tensor", "the schema differs from the declaration's"),
+        ("(Tensor(a!) x) -> Tensor", "the schema differs from the declaration's"),
+        ("(Tensor x) -> (Tensor, Tensor)", "the schema differs from the declaration's"),
     ],
 )
 def test_a_schema_that_says_otherwise_is_refused(schema: str, message: str) -> None:

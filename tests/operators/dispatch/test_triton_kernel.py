@@ -168,20 +168,20 @@ def test_a_compiler_sees_what_is_launched_and_a_call_where_another_kernel_runs()
         ),
         (
             {"triton": Jit(halve)},
-            "register_kernel(triton=…) needs grid=, how many programs are launched: "
+            "register_kernel(triton=…) needs grid=, the number of programs to launch: "
             "grid=lambda N, BLOCK: (triton.cdiv(N, BLOCK),)",
         ),
         *(
             (
                 more,
-                "register_kernel: grid=, meta= and args= say how a kernel is launched that "
-                "triton= gives",
+                "register_kernel: grid=, meta= and args= describe the launch of a kernel that "
+                "triton= gives, and there is none",
             )
             for more in ({"grid": (1,)}, {"meta": {}}, {"args": {}}, {"triton": True, "meta": {}})
         ),
         (
             {"triton": True, "source": "x.cpp"},
-            "triton=True says that a Python function launches kernels in Triton; source= takes "
+            "triton=True says that a Python function launches kernels in Triton; source= is for "
             "C++ and CUDA",
         ),
     ],

@@ -185,12 +185,13 @@ def test_what_autograd_cannot_record_is_refused_with_what_to_write() -> None:
         "afterwards: total.copy_(...)."
     )
     assert refused(lambda: BY_REFERENCE(torch.ones(2), torch.ones(2).requires_grad_(), w)) == (
-        f"{name}: argument 'total' is written, and is a leaf that requires a gradient. Pass a "
+        f"{name}: argument 'total' is written into, and is a leaf that requires a gradient. Pass a "
         "tensor that is computed from it (a clone), or call the operator under torch.no_grad()."
     )
     assert refused(lambda: BY_REFERENCE(torch.ones(2), torch.ones(4)[:2], w)) == (
-        f"{name}: argument 'total' is written, and is a view of another tensor, into which "
-        "autograd records the writes of operators that give nothing else. Pass a tensor of its "
+        f"{name}: argument 'total' is written into, and is a view of another tensor. Autograd "
+        f"records writes into views only for an operator that writes one argument and returns "
+        f"nothing. Pass a tensor of its "
         f"own (a clone). Or: {form}"
     )
     in_func = torch.func.grad(lambda w: BY_REFERENCE(torch.ones(2), torch.ones(2), w).sum())

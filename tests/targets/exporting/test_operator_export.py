@@ -263,7 +263,7 @@ def test_a_target_of_models_says_which_take_operators(target, tmp_path):
 
 
 def test_what_belongs_to_models_is_refused(target, tmp_path):
-    with pytest.raises(ExportError, match="args, kwargs and dynamic_shapes are a model's"):
+    with pytest.raises(ExportError, match="args, kwargs and dynamic_shapes are for models"):
         export(twice, tmp_path / "dist", args=(torch.ones(3),))
     with pytest.raises(ExportError, match="compared on the cases that register_cases gives"):
         export(twice, tmp_path / "dist", verify=[(torch.ones(3),)])

@@ -238,8 +238,8 @@ def test_a_size_that_nobody_named_begins_at_2_and_the_message_says_why(
     with pytest.raises(ArgumentError) as caught:
         model.run([torch.ones(size)])
     hint = (
-        ' torch.export begins at 2 for Dim.DYNAMIC and Dim.AUTO, and at 0 for Dim("n"): give '
-        "that in dynamic_shapes to allow fewer."
+        " The smallest size is 2 in torch.export for Dim.DYNAMIC and Dim.AUTO, and 0 for "
+        'Dim("n"): use the latter in dynamic_shapes to allow smaller sizes.'
     )
     assert str(caught.value) == (
         f"{tmp_path}: input 'x' does not fit float32 ({dim},): dimension 0 ({dim}) is {size}, the "
@@ -303,7 +303,8 @@ def test_a_loaded_model_is_called_as_the_model_was(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError) as caught:
         model(x, GOOD[1], 5)
     assert str(caught.value) == (
-        f"{tmp_path}: an argument is 5, but the model was exported for 4, which is now part of it"
+        f"{tmp_path}: an argument is 5, but the model was exported for 4, which is now a "
+        f"constant in it"
     )
     with pytest.raises(ArgumentError) as caught:
         model(x, GOOD[1])
@@ -353,7 +354,7 @@ def test_loaded_operators_are_found_by_either_name(tmp_path: Path) -> None:
         made["h"]
     assert missing.value.args == (f"{tmp_path} has no operator 'h'; it has a::f, b::f, b::g",)
     for name, said in (
-        ("f", 'has a::f and b::f; take one by its whole name, loaded["a::f"]'),
+        ("f", 'has a::f and b::f; use the whole name of one, loaded["a::f"]'),
         ("h", "has no operator 'h'; it has a::f, b::f, b::g"),
     ):
         with pytest.raises(AttributeError) as caught:

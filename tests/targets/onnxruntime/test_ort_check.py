@@ -187,7 +187,7 @@ def test_a_translation_of_a_later_opset_than_an_exporter_has():
     rows = run(late, select=["onnx-standard", "onnx-standard-torchscript"])
     assert rows["ort_test::late", "onnx-standard"].status == "passed"
     row = rows["ort_test::late", "onnx-standard-torchscript"]
-    assert row.message == "it holds from opset 22, and the exporter writes up to 20"
+    assert row.message == "its standard form needs opset 22, and the exporter writes up to 20"
 
 
 WRONG = """

@@ -89,7 +89,8 @@ def test_what_cannot_be_written_into_is_refused(loaded) -> None:
     with pytest.raises(opsmith.ArgumentError) as caught:
         loaded.ops.accumulate(x, fixed)
     assert str(caught.value) == (
-        "ort_test::accumulate: argument 'total' is written, and this array is read-only. Pass a "
+        "ort_test::accumulate: argument 'total' is written into, and this array is read-only. "
+        "Pass a "
         "copy."
     )
     expanded = torch.ones(1, dtype=torch.float64).expand(3)
@@ -101,7 +102,9 @@ def test_what_cannot_be_written_into_is_refused(loaded) -> None:
 def test_an_array_that_jax_keeps_fixed_is_not_written_into(loaded) -> None:
     jnp = pytest.importorskip("jax.numpy")
     total = jnp.ones(3)
-    with pytest.raises(opsmith.ArgumentError, match="'total' is written, and an array of jaxlib"):
+    with pytest.raises(
+        opsmith.ArgumentError, match="'total' is written into, and an array of jaxlib"
+    ):
         loaded.ops.accumulate(np.ones((2, 3), np.float32), total)
     assert total.tolist() == [1, 1, 1]
 
@@ -268,7 +271,7 @@ def test_a_tensor_with_a_gradient_is_refused(loaded) -> None:
     with pytest.raises(opsmith.ArgumentError) as caught:
         loaded.ops.reverse(torch.ones(2, 3, requires_grad=True))
     assert str(caught.value) == (
-        "ort_test::reverse: argument 'x' requires a gradient, which this function does not have. "
+        "ort_test::reverse: argument 'x' requires a gradient, and this function has no derivative. "
         "Pass x.detach(), or call the operator that it was exported from."
     )
 

@@ -202,8 +202,8 @@ def _limit(plan: dict[str, Any]) -> None:
     most = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     if plan["namespaces"]:
-        # The count is for the user in the namespace. The administrator has no such limit, so the
-        # first process counts too.
+        # Linux counts the user's processes in this namespace, the first process included. It does
+        # not count those of the administrator.
         hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
         most = plan["processes"]
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
@@ -223,7 +223,7 @@ def _mount(plan: dict[str, Any]) -> None:
     _bind("none", "/", _RECURSIVE | _PRIVATE)
     shown = {path: os.open(source, os.O_PATH) for path, source in plan["shown"].items()}
     devices = {name: os.open(f"/dev/{name}", os.O_PATH) for name in _DEVICES}
-    # The outer places come first, or else they would cover those in them.
+    # Mount outer places before inner ones, which they would cover otherwise.
     for path in sorted([*plan["hidden"], *shown], key=len):
         if path in shown and not os.path.isdir(f"/proc/self/fd/{shown[path]}"):
             os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -286,7 +286,7 @@ def _take_name(name: str) -> None:
 def _close_all_but(*kept: int) -> None:
     first = 0
     for descriptor in (*sorted(kept), _MOST_DESCRIPTORS):
-        if first < descriptor:  # an empty range at 0 closes everything
+        if first < descriptor:  # closerange closes everything if it gets an empty range at 0
             os.closerange(first, descriptor)
         first = descriptor + 1
 

@@ -60,7 +60,8 @@ class Box:
         for path in map(Path, _SHARED_FOLDERS):
             real = path.resolve()
             if real.is_dir() and str(real) not in _SYSTEM:
-                # Folders take no blocks of it; what is mounted in it needs them.
+                # This filesystem needs only the folders in which other places are mounted, and
+                # folders take no blocks.
                 hidden.setdefault(str(real), 64 << 10)
         placed = {str(place): str(folder) for place, folder in self.placed.items()}
         covered = [*hidden, *placed]

@@ -100,7 +100,7 @@ def compile_for(
     needs = _beyond(facts)
     if needs:
         raise DeclarationError(
-            f"{what} needs {needs}, which a launch by the driver alone does not give"
+            f"{what} needs {needs}, which a launch by the driver alone does not provide"
         )
     header = re.search(r"\.entry\b.*?\)", compiled.asm["ptx"], re.DOTALL)
     assert header is not None

@@ -113,7 +113,7 @@ class TritonKernel:
         except (ImportError, AttributeError, TypeError) as error:
             raise DeclarationError(
                 f"{self.what}: triton={self.given!r} names no kernel: {error}. "
-                'Expected "module:name", or ".module:name" for one beside this one.'
+                'Expected "module:name", or ".module:name" for a module beside this one.'
             ) from error
         return self._plain(found)
 
@@ -157,8 +157,8 @@ class TritonKernel:
         for name in self._written:
             if not any(taken.kind == "tensor" and taken.of == name for taken in found):
                 raise DeclarationError(
-                    f"{self.what}: the Triton kernel {self._name} takes no pointer {name!r}, so "
-                    f"that nothing writes the result; it takes "
+                    f"{self.what}: the Triton kernel {self._name} has no pointer parameter "
+                    f"{name!r}, so nothing writes the result; it has "
                     f"{', '.join(taken.name for taken in found)}"
                 )
         for name in self.args:
@@ -203,7 +203,7 @@ class TritonKernel:
         raise DeclarationError(
             f"{self.what}: the Triton kernel {self._name} takes {name!r}, and the "
             f"declaration has no tensor, number or dimension of that name; there are "
-            f"{', '.join([*self._tensors, *self._numbers])}. Say what it is: {way}"
+            f"{', '.join([*self._tensors, *self._numbers])}. Say what to pass: {way}"
         )
 
     @cached_property
@@ -244,7 +244,7 @@ class TritonKernel:
                     f"argument; there are {', '.join(dict.fromkeys(known))}"
                     if what != "meta"
                     else f"{self.what}: meta takes {name!r}, which is not a dimension: constants "
-                    f"are chosen by sizes that are served; there are {', '.join(known) or 'none'}"
+                    f"depend on registered sizes only; there are {', '.join(known) or 'none'}"
                 )
         return names
 

@@ -179,14 +179,14 @@ def traced(
     for name in names:
         if name not in values:
             raise DeclarationError(
-                f"{what} takes {name!r}, whose value every call has anew: a library that is "
-                "compiled ahead of time computes with dimensions, ints and sizes of tensors alone"
+                f"{what} takes {name!r}, whose value differs from call to call: a library that is "
+                "compiled ahead of time computes with dimensions, ints and sizes of tensors only"
             )
     try:
         return function(**{name: values[name] for name in names})
     except UndecidedError:
         raise DeclarationError(
-            f"{what} decides by the value of a size, which is known in a call alone: a library "
-            "that is compiled ahead of time computes it by + - * // % and triton.cdiv. What "
-            "depends on a size otherwise belongs into meta=, with register_sizes"
+            f"{what} branches on the value of a size, which is known only in a call: a library "
+            "that is compiled ahead of time computes with + - * // % and triton.cdiv. Let meta= "
+            "compute what depends on a size in another way, with register_sizes"
         ) from None

@@ -95,8 +95,8 @@ def configurations(
     for parameter in kernel.signature.parameters:
         if parameter.optional and any(t.of == parameter.name for t in kernel.taken):
             raise DeclarationError(
-                f"{kernel.what}: ahead of time, a Triton kernel takes no argument that may be "
-                f"None, as {parameter.name!r} may be"
+                f"{kernel.what}: argument {parameter.name!r} is optional, and ahead-of-time Triton "
+                "kernels do not support optional arguments"
             )
     deciding = kernel.deciding
     for name in deciding:
@@ -110,7 +110,7 @@ def configurations(
         example = ", ".join(f'"{name}": 64' for name in deciding)
         raise MissingDependencyError(
             f"{kernel.what}: the Triton kernel is compiled for the sizes of "
-            f"{', '.join(deciding)}, and no served size says them: "
+            f"{', '.join(deciding)}, and register_sizes names none of them: "
             f"{kernel.signature.name}.register_sizes({{{example}}})"
         )
     unique = list({tuple(one.items()): one for one in chosen or [{}]}.values())
@@ -172,7 +172,8 @@ def _given(
     kind = parameter.type.kind if parameter and isinstance(parameter.type, ScalarType) else "int"
     if kind == "str":
         raise DeclarationError(
-            f"{kernel.what}: ahead of time, a Triton kernel takes no string, as {taken.of!r} is"
+            f"{kernel.what}: argument {taken.of!r} is a string, and ahead-of-time Triton kernels "
+            "do not support strings"
         )
     if kind == "int":
         return Given(taken.name, "integer", values[taken.of])
@@ -224,10 +225,12 @@ def element_types(kernel: TritonKernel, dtype: str | None) -> Iterator[tuple[str
         assert isinstance(type_, TensorType)
         if type_.shape is None:
             raise DeclarationError(
-                f"{kernel.what}: {taken.of!r} is a plain Tensor, of which nobody says the dtype "
-                'ahead of time; declare it, as in Float[Tensor, "*n"]'
+                f"{kernel.what}: {taken.of!r} is a plain Tensor, whose dtype is unknown ahead of "
+                'time; declare it, as in Float[Tensor, "*n"]'
             )
         name = kernel.signature.dtype_in(type_, dtype)
         if name not in TRITON_DTYPES:
-            raise DeclarationError(f"{kernel.what}: Triton has no {name}, as {taken.of!r} has")
+            raise DeclarationError(
+                f"{kernel.what}: {taken.of!r} has dtype {name}, which Triton does not support"
+            )
         yield taken.name, TRITON_DTYPES[name]

@@ -228,7 +228,7 @@ def _write_back(operator: Operator, name: str, given: DTensor, part: DTensor) ->
     if any(placement.is_partial() for placement in given.placements):
         raise ArgumentError(
             f"{operator.name}: writes into {name!r}, whose placements are {given.placements}, and "
-            "no value can be written as parts of a sum; redistribute it first."
+            "a new value cannot be written into partial sums; redistribute it first."
         )
     given.to_local().copy_(part.redistribute(given.device_mesh, given.placements).to_local())
 

@@ -129,7 +129,7 @@ def _rank(operator: Operator, position: int, arguments: Mapping[str, Any]) -> in
 
 
 def _placement(placement: Any, further: int, rank: int) -> Any:
-    """Return DTensor's placement for one of a derived rule."""
+    """Convert a placement of a derived rule to DTensor's."""
     from torch.distributed.tensor import Partial, Replicate, Shard
 
     match placement:

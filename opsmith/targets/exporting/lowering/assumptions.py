@@ -97,8 +97,8 @@ class Assumptions:
                 equal = [a for a in self._found if _relation(a) == "=="]
                 raise ExportError(
                     f"{_named(equal, inlined)}: with the reference inlined the input {name!r} "
-                    f"would be {_shown(shape)}, and {_shown(self._asked[name])} was asked for: a "
-                    f"reference branches on sizes, and the example's decide.{_places(equal)}"
+                    f"would be {_shown(shape)} in place of {_shown(self._asked[name])}: a "
+                    f"reference branches on sizes, and the example's sizes decide.{_places(equal)}"
                     "Give an example whose sizes differ where they may, write the reference "
                     "without the branch, or use the library form."
                 )

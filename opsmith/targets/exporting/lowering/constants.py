@@ -57,8 +57,8 @@ def _of(value: Tensor, device: Any) -> Tensor:
     """Return the numbers of `value` as operations that build it on `device`."""
     if value.numel() > _MOST:
         raise ExportError(
-            f"a reference uses a constant of {value.numel()} elements, and one that is inlined may "
-            f"have {_MOST}. Pass it as an argument."
+            f"a reference uses a constant of {value.numel()} elements, and an inlined reference "
+            f"may have at most {_MOST}. Pass the constant as an argument."
         )
     with unseen_by_traces():
         numbers: Sequence[Any] = value.detach().cpu().flatten().tolist()

@@ -95,8 +95,8 @@ def _why_not(value: Any, written: bool) -> str | None:
         return None
     if getattr(value, "requires_grad", False):
         return (
-            "requires a gradient, which this function does not have. Pass x.detach(), or call the "
-            "operator that it was exported from."
+            "requires a gradient, and this function has no derivative. Pass x.detach(), or call "
+            "the operator that it was exported from."
         )
     if not is_array(value):
         return None if not isinstance(value, np.generic | memoryview) else "has no memory to share."
@@ -107,9 +107,9 @@ def _why_not(value: Any, written: bool) -> str | None:
         name = str(getattr(value, "device", f"device {int(kind)}:{index}"))
         return f"is on {name}, and this function runs on the CPU."
     if written and not writable(value):
-        return f"is written, and an array of {_library(value)} never is. Pass numpy.array(x)."
+        return f"is written into, and an array of {_library(value)} cannot be. Pass numpy.array(x)."
     if written and isinstance(value, np.ndarray) and not value.flags.writeable:
-        return "is written, and this array is read-only. Pass a copy."
+        return "is written into, and this array is read-only. Pass a copy."
     if hasattr(value, "is_neg") and value.is_neg():
         return "is a view that is negated when it is read. Pass x.resolve_neg()."
     value.__dlpack__()
@@ -118,7 +118,7 @@ def _why_not(value: Any, written: bool) -> str | None:
     if written and _exceeds_its_storage(value):
         return "has a storage that was resized to less than the tensor takes."
     if written:
-        return "is written, and this array is read-only. Pass a copy."
+        return "is written into, and this array is read-only. Pass a copy."
     return "does not begin at a multiple of its element's size in memory. Pass a copy."
 
 

@@ -315,8 +315,8 @@ def test_a_reference_that_compares_two_sizes_is_refused() -> None:
 def test_a_reference_that_ties_two_sizes_together_is_refused() -> None:
     message = refused(lambda x, y: tied(double(x), y), X, torch.randn(4))
     assert message == (
-        "inlining_test::tied: with the reference inlined the input 'inputs_1' would be (n0), and "
-        "(n1) was asked for: a reference branches on sizes, and the example's decide.\n"
+        "inlining_test::tied: with the reference inlined the input 'inputs_1' would be (n0) in "
+        "place of (n1): a reference branches on sizes, and the example's sizes decide.\n"
         f"  at {line_of('return x + y if x.shape == y.shape else x * 3')}\n"
         "Give an example whose sizes differ where they may, write the reference without the "
         "branch, or use the library form."
@@ -326,7 +326,7 @@ def test_a_reference_that_ties_two_sizes_together_is_refused() -> None:
 def test_a_shape_that_is_tied_is_shown_whole() -> None:
     x = torch.randn(4, 3)
     message = refused(lambda x, y: tied_rows(x, y), x, x.clone())
-    assert "the input 'inputs_1' would be (n0, 3), and (n1, 3) was asked for" in message
+    assert "the input 'inputs_1' would be (n0, 3) in place of (n1, 3)" in message
 
 
 def test_every_branch_on_sizes_is_said_with_its_operator() -> None:
@@ -460,6 +460,6 @@ def test_a_large_constant_of_a_reference_is_refused() -> None:
         made = rest + torch.full((1024,), 2.0)
     assert torch.equal(made, rest + 2)
     assert (
-        "needs: ExportError: a reference uses a constant of 1025 elements, and one that is inlined "
-        "may have 1024. Pass it as an argument." in refused(large, X)
+        "needs: ExportError: a reference uses a constant of 1025 elements, and an inlined "
+        "reference may have at most 1024. Pass the constant as an argument." in refused(large, X)
     )
