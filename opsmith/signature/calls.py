@@ -8,6 +8,7 @@ from typing import Any
 from opsmith.errors import ArgumentError
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import NO_DEFAULT
+from opsmith.signature.wrong_arguments import wrong_call
 
 
 def named(signature: Signature) -> Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Any]]:
@@ -28,25 +29,15 @@ def named(signature: Signature) -> Callable[[tuple[Any, ...], Mapping[str, Any]]
     def arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if len(args) == len(names) == positional and not kwargs:
             return dict(zip(names, args, strict=True))
-        if len(args) > len(names):
-            raise ArgumentError(f"{qualname}: takes {len(names)} arguments, got {len(args)}.")
-        if len(args) > positional:
-            raise ArgumentError(
-                f"{qualname}: argument {names[positional]!r} must be given by name: "
-                f"{names[positional]}=..."
-            )
         given = dict(zip(names, args, strict=False))
-        for name in kwargs:
-            if name not in known:
-                raise ArgumentError(
-                    f"{qualname}: has no argument {name!r}; there are {', '.join(names)}."
-                )
-            if name in given:
-                raise ArgumentError(f"{qualname}: argument {name!r} is given twice.")
         complete = {**defaults, **given, **kwargs}
-        missing = [name for name in names if name not in complete]
-        if missing:
-            raise ArgumentError(f"{qualname}: argument {missing[0]!r} is missing.")
+        if (
+            len(args) > positional
+            or complete.keys() != known
+            or not given.keys().isdisjoint(kwargs)
+        ):
+            wrong = wrong_call(names, positional, defaults, len(args), kwargs)
+            raise ArgumentError(f"{qualname}: {wrong}")
         return {name: complete[name] for name in names}
 
     return arguments

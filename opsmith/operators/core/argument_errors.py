@@ -30,6 +30,7 @@ from opsmith.signature import (
 )
 from opsmith.signature.calls import named
 from opsmith.signature.sizes.shapes import show_sizes
+from opsmith.signature.wrong_arguments import show, too_large, wrong_value
 
 
 def refusal(
@@ -118,7 +119,7 @@ def _problem(parameter: Parameter, value: Any) -> str | None:
             return _scalar_problem(name, value, kind, expected)
         case TensorListType() | SequenceType():
             if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-                return f"{name!r} is {_show(value)}, expected {expected}."
+                return wrong_value(name, _show(value), expected)
     if isinstance(type_, SequenceType) and type_.length not in (None, len(value)):
         return f"{name!r} has {len(value)} elements, expected {type_.length}."
     for position, item in enumerate(value):
@@ -135,13 +136,13 @@ def _problem(parameter: Parameter, value: Any) -> str | None:
 
 def _tensor_problem(name: str, value: Any, expected: str) -> str | None:
     if not isinstance(value, Tensor):
-        return f"{name!r} is {_show(value)}, expected {expected}."
+        return wrong_value(name, _show(value), expected)
     problem = unusable(value)
     return None if problem is None else f"{name!r} {problem}"
 
 
 def _scalar_problem(name: str, value: Any, kind: str, expected: str) -> str | None:
-    wrong = f"{name!r} is {_show(value)}, expected {expected}."
+    wrong = wrong_value(name, _show(value), expected)
     if kind == "str":
         return _text_problem(name, value) if isinstance(value, str) else wrong
     if isinstance(value, Tensor):
@@ -154,7 +155,7 @@ def _scalar_problem(name: str, value: Any, kind: str, expected: str) -> str | No
         except Exception:  # a foreign class may raise anything
             return wrong
         fits = -(2**63) <= number < 2**63
-        return None if fits else f"{name!r} is {number}, expected an int of 64 bits."
+        return None if fits else too_large(name, number)
     if isinstance(value, str):
         return wrong
     try:
@@ -188,12 +189,6 @@ def _no_number(name: str, value: Tensor, kind: str) -> str | None:
 
 def _show(value: Any) -> str:
     """Describe a value, short enough for a message."""
-    if value is None:
-        return "None"
     if isinstance(value, Tensor):
         return f"a tensor of shape {show_sizes(value.shape)}"
-    kind = type(value).__name__
-    if isinstance(value, bool | int | float | complex | str):
-        text = repr(value)
-        return f"{text if len(text) <= 60 else text[:57] + '...'} ({kind})"
-    return f"of type {kind}"
+    return show(value)

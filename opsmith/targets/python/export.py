@@ -28,6 +28,7 @@ _MOVED = {
     _OWN: "",
     "targets.exporting.packages": "",
     "compat.torch_modules": "_torch_modules",
+    "signature.wrong_arguments": "_wrong_arguments",
 }
 
 

@@ -14,6 +14,7 @@ from opsmith.signature.binding import TensorInfo
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Parameter, ScalarType, SequenceType, TensorListType
 from opsmith.signature.sizes.shapes import show_sizes
+from opsmith.signature.wrong_arguments import show, too_large, wrong_value
 
 Arrays = tuple[Any, ...]
 """The entries of tensor arguments: an array, a tuple of arrays for a list, or `None`."""
@@ -148,9 +149,7 @@ def _number(signature: Signature, name: str, kind: str, value: Any) -> Any:
     except Exception:  # A class may raise anything here.
         raise _refused(signature, name, value, kind) from None
     if not -(2**63) <= number < 2**63:
-        raise ArgumentError(
-            f"{signature.qualname}: argument {name!r} is {number}, expected an int of 64 bits."
-        )
+        raise ArgumentError(f"{signature.qualname}: argument {too_large(name, number)}")
     return number
 
 
@@ -159,15 +158,6 @@ def _expected(parameter: Parameter, type_: Any) -> str:
 
 
 def _refused(signature: Signature, name: str, value: Any, expected: str) -> ArgumentError:
-    if value is None:
-        shown = "None"
-    elif isinstance(value, jax.Array | np.ndarray):
-        shown = f"an array of shape {show_sizes(value.shape)}"
-    elif isinstance(value, bool | int | float | complex | str):
-        text = repr(value)
-        shown = f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
-    else:
-        shown = f"of type {type(value).__name__}"
-    return ArgumentError(
-        f"{signature.qualname}: argument {name!r} is {shown}, expected {expected}."
-    )
+    array = isinstance(value, jax.Array | np.ndarray)
+    shown = f"an array of shape {show_sizes(value.shape)}" if array else show(value)
+    return ArgumentError(f"{signature.qualname}: argument {wrong_value(name, shown, expected)}")

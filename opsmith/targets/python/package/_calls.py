@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from opsmith.errors import ArgumentError, OpsmithError
+from opsmith.signature.wrong_arguments import show, too_large, wrong_call, wrong_value
 from opsmith.targets.python.package import _arrays
 
 KINDS = "tensor tensors integer floating boolean text integers floats booleans".split()
@@ -74,24 +75,14 @@ class Refusal:
 
     def call(self, args: Sequence[Any], keywords: Sequence[str]) -> ArgumentError:
         """Return the error for a call with too many, missing or unknown arguments."""
-        return ArgumentError(f"{self._qualname}: {self._call(args, keywords)}")
-
-    def _call(self, args: Sequence[Any], keywords: Sequence[str]) -> str:
-        names = [parameter.name for parameter in self._parameters]
-        if len(args) > len(names):
-            return f"takes {len(names)} arguments, got {len(args)}."
-        for parameter in self._parameters[: len(args)]:
-            if parameter.keyword_only:
-                return f"argument {parameter.name!r} must be given by name: {parameter.name}=..."
-        given = set(names[: len(args)])
-        for name in keywords:
-            if name not in names:
-                return f"has no argument {name!r}; there are {', '.join(names)}."
-            if name in given:
-                return f"argument {name!r} is given twice."
-        given.update(keywords)
-        missing = [p.name for p in self._parameters if p.name not in given and not p.has_default]
-        return f"argument {missing[0]!r} is missing."
+        wrong = wrong_call(
+            [parameter.name for parameter in self._parameters],
+            sum(not parameter.keyword_only for parameter in self._parameters),
+            [parameter.name for parameter in self._parameters if parameter.has_default],
+            len(args),
+            keywords,
+        )
+        return ArgumentError(f"{self._qualname}: {wrong}")
 
     def argument(self, index: int, value: Any, item: int) -> ArgumentError:
         """Return the error for an argument that does not fit the declaration.
@@ -110,10 +101,13 @@ class Refusal:
         elif parameter.optional:
             wanted = f"{wanted} or None"
         problem = _arrays.why_not(value, parameter.written) if kind == "tensor" else None
-        if kind == "integer" and isinstance(value, int):
-            problem = f"is {value}, expected an int of 64 bits."
-        problem = problem or f"is {_shown(value)}, expected {wanted}."
-        return ArgumentError(f"{self._qualname}: argument {name!r} {problem}")
+        if problem is not None:
+            wrong = f"{name!r} {problem}"
+        elif kind == "integer" and isinstance(value, int):
+            wrong = too_large(name, value)
+        else:
+            wrong = wrong_value(name, _shown(value), wanted)
+        return ArgumentError(f"{self._qualname}: argument {wrong}")
 
     def failed(self, status: int, message: str) -> Exception:
         """Return the error for a call that failed in the operator's library."""
@@ -129,13 +123,7 @@ class Refusal:
 
 def _shown(value: Any) -> str:
     """Describe the value that was passed, briefly enough for a message."""
-    if value is None:
-        return "None"
     if _arrays.is_array(value):
         shape = ", ".join(map(str, value.shape)) + ("," if len(value.shape) == 1 else "")
         return f"{_arrays.called(value)} of shape ({shape})"
-    kind = type(value).__name__
-    if isinstance(value, bool | int | float | complex | str):
-        text = repr(value)
-        return f"{text if len(text) <= 60 else text[:57] + '...'} ({kind})"
-    return f"of type {kind}"
+    return show(value)
