@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated, Any
 
 import jaxtyping
@@ -19,9 +22,18 @@ from jaxtyping import (
 )
 from torch import Tensor
 
+import opsmith
+from opsmith.checks.harness import call
+from opsmith.checks.numerics import oracle
 from opsmith.errors import ArgumentError
+from opsmith.judge import definition
+from opsmith.kernels.codegen import cpp_names
+from opsmith.kernels.languages.triton import variants
+from opsmith.operators.core.arguments import dtype_name
 from opsmith.operators.core.validation import Validator
 from opsmith.signature import Between, Index, Sorted, signature_of
+from opsmith.signature.dtypes import ALL_DTYPES, COMPLEX, INTEGRAL, UNSIGNED
+from opsmith.targets.onnx import node
 
 
 def narrow(
@@ -119,3 +131,32 @@ def test_names_of_several_dtypes_leave_out_what_pytorch_does_not_compute_in() ->
     for name in (jaxtyping.Num, jaxtyping.Integer, jaxtyping.Shaped, jaxtyping.Real):
         assert not unsigned & set(generic(name[Tensor, "N"]))
     assert generic(EightOrSixteen[Tensor, "N"]) == ("float16", "float8_e4m3fn")
+
+
+HEADER = Path(opsmith.__file__).parent / "kernels" / "include" / "opsmith" / "detail" / "dtypes.h"
+#: For each table of dtypes: its file, its entries, and the dtypes that it leaves out on purpose.
+TABLES: list[tuple[str, Iterable[str], set[str]]] = [
+    ("kernels/codegen/cpp_names.py", cpp_names.ELEMENT_TYPES, set()),
+    (
+        "kernels/include/opsmith/detail/dtypes.h",
+        re.findall(r"X\(\d+, \w+, \d+, \d+, (\w+)\)", HEADER.read_text()),
+        set(),
+    ),
+    ("kernels/languages/triton/variants.py", variants.TRITON_DTYPES, set(COMPLEX)),
+    ("targets/onnx/node.py", node.ELEMENT_TYPES, set()),
+    ("checks/harness/call.py", call._CODES, set()),
+    (
+        "checks/numerics/oracle.py",
+        map(dtype_name, oracle._WIDE),
+        {"bool", *INTEGRAL, "float64", "complex128"},
+    ),
+    ("judge/definition.py", definition._ANNOTATIONS, {*COMPLEX, *UNSIGNED}),
+]
+
+
+@pytest.mark.parametrize(("file", "entries", "without"), TABLES, ids=[file for file, *_ in TABLES])
+def test_every_dtype_stands_in_this_table(
+    file: str, entries: Iterable[str], without: set[str]
+) -> None:
+    missing = set(ALL_DTYPES) - set(entries) - without
+    assert not missing, f"opsmith/{file} lacks {', '.join(sorted(missing))}"
