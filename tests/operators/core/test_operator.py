@@ -106,7 +106,7 @@ def test_a_name_that_pytorch_has_is_refused() -> None:
 
 
 def test_wrong_options_are_refused() -> None:
-    with pytest.raises(DeclarationError, match="autograd='yes' is not supported; use \"reference\""):
+    with pytest.raises(DeclarationError, match="autograd='yes' is not supported; use \"refer"):
         opsmith.op("test_operator::wrong", lambda_with("x"), autograd="yes")
     with pytest.raises(DeclarationError, match="no such device type; there are cpu, cuda"):
         double.register_kernel("gpu", lambda x: x)

@@ -58,8 +58,8 @@ def test_no_other_device_has_a_kernel_that_calls_could_reach() -> None:
         table.register_kernel("cuda", lambda n, step: torch.zeros(n))
     assert str(caught.value) == (
         "without_tensors_cuda::table: register_kernel('cuda'): the operator takes no tensor, "
-        "whose device would select cuda in a call. Register a kernel for 'cpu', or take a tensor on the "
-        "device of the results"
+        "whose device would select cuda in a call. Register a kernel for 'cpu', or take a "
+        "tensor on the device of the results"
     )
 
 
