@@ -83,6 +83,39 @@ def test_torch_writes_its_standard_forms_into_onnx_without_opsmith(site: Path) -
 
 
 @pytest.mark.slow
+def test_it_takes_dtensors_without_opsmith(site: Path) -> None:
+    text = """
+        import torch
+        import torch.distributed as dist
+        from sample_ops import weighted_square
+        from torch.distributed._local_tensor import LocalTensorMode
+        from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
+        from torch.distributed.tensor import init_device_mesh
+
+        dist.init_process_group("fake", rank=0, world_size=3)
+        x, weight = torch.randn(7, 2), torch.tensor([2.0, 3.0])
+        with LocalTensorMode(3):
+            mesh = init_device_mesh("cpu", (3,))
+            dx = distribute_tensor(x, mesh, [Shard(0)]).requires_grad_()
+            dw = distribute_tensor(weight, mesh, [Replicate()]).requires_grad_()
+            out = weighted_square(dx, dw)
+            out.sum().backward()
+            found = out.detach().full_tensor().reconcile()
+            torch.testing.assert_close(found, weight * x * x)
+            print(out.placements, dx.grad.placements, dw.grad.placements)
+            try:
+                weighted_square(dx, weight)
+            except RuntimeError as error:
+                print(error)
+    """
+    done = run(site, WITHOUT + textwrap.dedent(text))
+    assert done.returncode == 0, done.stderr
+    placements, refused = done.stdout.splitlines()
+    assert placements == "(Shard(dim=0),) (Shard(dim=0),) (Partial(sum),)"
+    assert refused.startswith("sample::weighted_square: argument 'weight' is a plain torch.Tensor")
+
+
+@pytest.mark.slow
 def test_with_opsmith_its_operators_are_opsmiths_and_nothing_is_compiled(
     site: Path, tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ from opsmith import (
 )
 
 
-@op("sample::weighted_square")
+@op("sample::weighted_square", parallel_dims=("N",))
 def weighted_square(x: Float[Tensor, "N C"], weight: Float[Tensor, "C"]) -> Float[Tensor, "N C"]:
     """Square x, and multiply every row by weight."""
     return weight * x**2
