@@ -17,7 +17,7 @@ GALLERY := $(foreach folder,$(wildcard gallery/*/),$(wildcard $(folder)$(notdir 
 
 .PHONY: help
 help:
-	@echo "make demo      build and check the operator bev_pool_v2, and show the table"
+	@echo "make demo      build the operator bev_pool_v2, and run the checks that find most"
 	@echo "make test      lint, types, layers, and the tests that state every promise once"
 	@echo "make test-all  the same, then the slow tests: what continuous integration runs"
 	@echo "make lint      the same without tests"
@@ -59,7 +59,7 @@ help:
 
 .PHONY: demo
 demo: .venv/installed
-	$(BIN)/opsmith check gallery/bev_pool_v2/bev_pool_v2.py
+	$(BIN)/opsmith check --quick gallery/bev_pool_v2/bev_pool_v2.py
 
 # The tests start hundreds of processes. Where Python is told to write no bytecode
 # (PYTHONDONTWRITEBYTECODE), each would compile opsmith's sources anew.
