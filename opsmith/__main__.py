@@ -1,7 +1,7 @@
 """`python -m opsmith` is the `opsmith` command.
 
-``python -m <package>._opsmith`` comes here too, where opsmith serves an installed package: it is
-imported in place of what came with that. It says how calls run, as it does without opsmith.
+``python -m <package>._opsmith`` also runs this file if opsmith is installed, since an installed
+package then uses opsmith in place of its own copy. It prints how calls run, as the copy does.
 """
 
 if (__package__ or "").endswith("._opsmith"):

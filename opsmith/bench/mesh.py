@@ -346,7 +346,7 @@ def _ranks(shape: Sequence[int]) -> Iterator[DeviceMesh]:
     """Be the first rank of a mesh, whose tensors have no contents, for a block."""
     from torch.distributed.tensor import init_device_mesh
 
-    # DTensor advises how to make a mesh on which less is sent; here meshes are as they are asked.
+    # DTensor logs advice for a better mesh, but here the user has chosen the mesh.
     quiet = silenced(REDISTRIBUTIONS_LOGGER)
     with group_without_others(math.prod(shape)), hosts_of_eight(), quiet:
         yield init_device_mesh("meta", tuple(shape))

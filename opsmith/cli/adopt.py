@@ -61,8 +61,9 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Write a declaration of an operator that exists, to start from.
 
-        Parameters and defaults come from its schema. Shapes, dtypes and what values may be are
-        found by calling it. `opsmith check` on the file checks what exists.
+        Parameters and defaults come from its schema. Calls of the operator show its shapes, its
+        dtypes and the values that it accepts. `opsmith check` on the file checks the existing
+        operator.
         """
         if out is not None and out.exists():
             raise AdoptError(f"{out} exists already; nothing was written")

@@ -174,8 +174,8 @@ def build(
 ) -> None:
     """Build every kernel of the operators that FILE... declare, and say where the libraries are.
 
-    Exit code 0: all that can be built here is. 1: something does not build. 2: the command line is
-    wrong. 5: of an operator, every kernel was left out.
+    Exit code 0: every kernel that this machine can build was built. 1: a kernel does not build. 2:
+    the command line is wrong. 5: all kernels of an operator were left out.
     """
     from opsmith.kernels import get_device
     from opsmith.operators.importing import import_all

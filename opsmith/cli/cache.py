@@ -11,8 +11,8 @@ import typer
 from opsmith.cli import output
 from opsmith.cli.options import AsJson, Debug
 
-#: What opsmith keeps in its cache. Nothing else is removed: OPSMITH_CACHE may name a folder that
-#: holds files of others.
+#: The parts of opsmith's cache by folder. Nothing else is removed, since OPSMITH_CACHE may name a
+#: folder that also holds other files.
 PARTS = {
     "libraries": "operators' libraries",
     "objects": "compiled kernels",
@@ -87,7 +87,7 @@ def _size(path: Path) -> int:
 
 
 def _remove(path: Path) -> None:
-    """Remove a part at once for other processes: it is renamed before its files are deleted."""
+    """Remove a part; rename it first, so that no other process sees half of it."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     path.rename(aside)
     if aside.is_dir():

@@ -20,7 +20,7 @@ _ARGUMENTS = "opsmith.arguments"
 #: Number of cases that a check samples, and that it samples with ``--quick``.
 _EXAMPLES, _QUICK_EXAMPLES = 60, 8
 _EXIT_CODES = {"passed": 0, "failed": 1, "incomplete": INCOMPLETE}
-#: How to have a report written, by the suffix of its file.
+#: By the suffix of a report's file: the option that writes it.
 _REPORT_OPTIONS = {".html": "--report", ".xml": "--junit", ".json": "--json >"}
 _EPILOG = "Beside these, an option for each check that is slow: see opsmith check --list."
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from opsmith.errors import OptionError, no_such
 
-#: The commands whose options may be set. `judge` is not among them: whose verdict it is decides.
+#: The commands whose options a project may set. `judge` is left out, so that a project cannot
+#: change the options under which its own kernels are judged.
 COMMANDS = ("check", "bench", "export", "build", "wheel")
 
 

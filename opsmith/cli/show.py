@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
         ] = None,
         debug: Debug = False,
     ) -> None:
-        """Draw what follows from the declarations in FILE...: who derives what, and what runs."""
+        """Draw what opsmith derives from each declaration in FILE..., and what runs where."""
         from rich.console import Console
 
         from opsmith.operators.importing import import_all

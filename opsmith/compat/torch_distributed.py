@@ -55,7 +55,7 @@ def group_without_others(count: int, rank: int = 0) -> Iterator[None]:
 
 
 def as_every_rank(count: int) -> AbstractContextManager[Any]:
-    """Let operations in a block be those of every rank of a group; nothing is sent.
+    """Run operations in a block for every rank of a group, in this process; nothing is sent.
 
     Private: ``torch.distributed._local_tensor.LocalTensorMode``, since 2.10. Without it, the row
     ``sharding`` of the checks does not run.
@@ -68,8 +68,8 @@ def as_every_rank(count: int) -> AbstractContextManager[Any]:
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             if func is torch.ops.aten.chunk.default:
-                # Ranks whose parts differ in size have lists of several lengths. Those of a split,
-                # which a chunk consists of, are filled up with empty tensors; a chunk's are not.
+                # If parts differ in size, the ranks' lists of chunks differ in length. PyTorch
+                # fills up a split's lists with empty tensors, so replace the chunk by its split.
                 return func.decompose(*args, **(kwargs or {}))
             return super().__torch_dispatch__(func, types, args, kwargs)
 
@@ -77,7 +77,7 @@ def as_every_rank(count: int) -> AbstractContextManager[Any]:
 
 
 def one_per_rank(tensors: Sequence[Tensor]) -> Tensor:
-    """Return a tensor that is another one on each rank of `as_every_rank`.
+    """Return a tensor whose value differs between the ranks of `as_every_rank`.
 
     Private: ``torch.distributed._local_tensor.LocalTensor``, since 2.10.
     """
@@ -99,7 +99,7 @@ def of_each_rank(tensor: Tensor) -> list[Tensor]:
 
 
 def outside_modes() -> AbstractContextManager[Any]:
-    """Let operations in a block be those of plain tensors, whatever modes are active.
+    """Run operations in a block on plain tensors, without the modes that are active.
 
     Private: ``torch.utils._python_dispatch._disable_current_modes``, since 2.10.
     """

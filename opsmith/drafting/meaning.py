@@ -1,6 +1,6 @@
 """Find what results and values mean: indices that select, sorted results, NaN that has no meaning.
 
-All of it is what some calls showed, with numbers drawn from both sides of zero.
+The findings rest on a few calls, with numbers drawn from both sides of zero.
 """
 
 from __future__ import annotations

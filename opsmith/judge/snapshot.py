@@ -93,7 +93,7 @@ def take(file: Path, folder: Path) -> Snapshot:
 
 
 def share(files: Snapshot, folder: Path) -> None:
-    """Copy what is no Python file to another folder of copies, unless that has it already.
+    """Copy the files other than Python files to another folder, unless it has them already.
 
     The path of a kernel's source is relative to the file that declares the operator.
     """
@@ -153,7 +153,7 @@ def _beside(path: Path, data: bytes, root: Path) -> Iterator[Path]:
 
 
 def _modules(place: Path, words: set[str], inner: bool) -> Iterator[Path]:
-    """Yield the Python files in a folder, and in the named folders in it, that are named."""
+    """Yield the named Python files in a folder, and in those of its subfolders that are named."""
     for name, is_folder in _entries(place).items():
         stem, suffix = os.path.splitext(name)
         if is_folder and name in words:

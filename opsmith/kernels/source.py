@@ -71,7 +71,7 @@ class Language(ABC):
         """
 
     def needs_python(self, source: KernelSource) -> bool:
-        """Return whether the code of a source runs in a process of Python's only."""
+        """Return whether the code of a source can only run in a Python process."""
         del source
         return False
 

@@ -89,9 +89,9 @@ def op(
         summed_dims: dimensions over which each result without them is the sum of the slices'
             results, as the author claims; results with them are computed slice by slice. Rules for
             DTensors follow from the claim, and checks test it.
-        linear_in: arguments in which all results are linear, the others being fixed, as the author
-            claims; a tuple of names (``(("x", "y"),)``) where they are linear in several arguments
-            together, as a sum is. Rules for DTensors follow from the claim, and checks test it.
+        linear_in: arguments in which all results are linear, as the author claims. A tuple of names
+        (``(("x", "y"),)``) claims that the results are linear in these arguments together, as a
+        sum is. Rules for DTensors follow from the claim, and checks test it.
         where: conditions on sizes and int arguments that every call satisfies, such as
             ``"H % K == 0"``; other calls are refused.
         autograd: ``"reference"`` takes every derivative from the reference, which must then be

@@ -53,8 +53,8 @@ class Extent:
 class Sorted:
     """Require that no value is below the one before it, along the last dimension.
 
-    Every call requires it of an argument. Of a result, `opsmith check` requires it, and of the
-    reference's own result too.
+    Every call tests this for an argument. For a result, `opsmith check` tests it, also for the
+    reference's own result.
 
     Attributes:
         first: the required first value; `None` if it may be any.

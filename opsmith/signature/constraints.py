@@ -90,7 +90,7 @@ class ValueRange(Constraint):
 
 @dataclass(frozen=True)
 class Order(Constraint):
-    """No value below the one before it (each above it if `strict`), along the last dimension."""
+    """Values ascend along the last dimension; with `strict`, no two values are equal."""
 
     first: Bound | None
     last: Bound | None

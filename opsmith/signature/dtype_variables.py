@@ -107,9 +107,9 @@ def DtypeVar(name: str, *dtypes: Any) -> Any:
 def variables_of(classes: Iterable[DTypes]) -> tuple[DtypeVariable, ...]:
     """Return the dtype variables of the tensors of a call, in order of first appearance.
 
-    A class that the author wrote is a variable. Of jaxtyping's classes, those that have a dtype in
-    common share a variable, and ``Complex`` shares that of ``Float``: one precision. A variable
-    without dtypes is a mistake in the declaration.
+    A class that the author wrote is a variable. Classes of jaxtyping that have a dtype in common
+    share a variable, and ``Complex`` shares the variable of ``Float``: both have one precision. A
+    variable without dtypes is a mistake in the declaration.
 
     Args:
         classes: the classes of all tensors, in order; fixed ones are left out.

@@ -99,7 +99,7 @@ class ItemSizes:
 
 
 def check_items(signature: Signature, refuse: Callable[[str], NoReturn]) -> None:
-    """Call `refuse` with the first wrong use of a size that places of lists have of their own."""
+    """Call `refuse` with the first wrong use of a size that may differ between a list's items."""
     written: dict[str, str] = {}
     for parameter in signature.tensors:
         type_ = parameter.tensor_type

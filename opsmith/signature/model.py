@@ -149,7 +149,7 @@ class Signature:
 
     @cached_property
     def dim_sources(self) -> dict[str, str]:
-        """The parameter that first binds each named dimension; see `sources_of`."""
+        """By named dimension: the parameter that binds it first; see `sources_of`."""
         return self._sources[0]
 
     @cached_property

@@ -27,9 +27,9 @@ LARGE_EQUAL = "large and equal"
 #: that dimension in half precision stops growing, or is rounded in the same direction each step.
 RUNS = "runs of one value"
 #: Along the longest dimension a few equal numbers, and many so small that adding one of them, or
-#: its square, to a large one changes nothing in half precision. Of up to eight partial sums, each
-#: has a large one at its beginning, be they of blocks or of every eighth element. Numbers of one
-#: size need so many elements for that, that the tolerance has grown beyond what is lost.
+#: its square, to a large one changes nothing in half precision. The large numbers stand so that
+#: each of up to eight partial sums begins with one, whether a kernel sums blocks or every eighth
+#: element. (Equal numbers lose digits only in long sums, where the tolerance hides the loss.)
 SMALL_BESIDE_LARGE = ("small beside large", "small squares beside large")
 _PARTIAL_SUMS = 8
 #: Number of values along a line of `NEEDLES`: every tenth of a line contains some.
@@ -131,7 +131,8 @@ def _between(
 ) -> Tensor:
     """Draw integers from the whole range.
 
-    Its ends alone may cancel in a sum, or have only zeros in their lower 32 bits.
+    The two ends of the range would not suffice: they may cancel in a sum, or have only zeros in
+    their lower 32 bits.
     """
     if drawn.is_floating_point():
         return drawn

@@ -45,7 +45,7 @@ def _is_free(case: Case, parameter: Parameter) -> bool:
 
 
 def _repeating(draw: st.DrawFn, tensor: Tensor, layout: str) -> Tensor:
-    """Return a tensor with values that occur several times, as one memory with less of them has."""
+    """Return a tensor whose values repeat, so that a smaller memory can hold all of them."""
     if layout == layouts.OVERLAPPING:
         return layouts.make_sliding(tensor)
     wide = [dim for dim, size in enumerate(tensor.shape) if size > 1]

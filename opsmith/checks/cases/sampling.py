@@ -211,7 +211,7 @@ class _Sampler:
     # --- sizes -------------------------------------------------------------------------------
 
     def _dims_that_fit(self) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
-        """Draw sizes; draw them anew where the last of them fits none of the others."""
+        """Draw sizes; start again if the last size does not fit the earlier ones."""
         scalars, drawn = dict(self.scalars), list(self.drawn)
         for _ in range(_ATTEMPTS):
             try:

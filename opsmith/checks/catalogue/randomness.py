@@ -111,7 +111,7 @@ def _states(first: Tensor) -> Iterator[tuple[str, Tensor]]:
 
 
 def _judge(stated: Sequence[Mapping[str, tuple[Tensor, float | None]]]) -> None:
-    """Judge the frequencies of what each draw shows.
+    """Judge the frequencies of the values in each draw.
 
     Raises:
         Failure: the frequencies are not those stated, or values depend on each other.

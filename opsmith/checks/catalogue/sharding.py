@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 _MESHES = ((2,), (4,), (3,), (2, 2))
 #: Sizes that are a multiple of the number of ranks, that are not, that are smaller, and 0.
 _SIZES = (4, 8, 7, 2, 5, 0, 3, 1)
-#: Number of the author's cases, and of samples at most: two samples for each mesh. A number and no
-#: time, since what is found should not depend on what else a machine does.
+#: Largest numbers of the author's cases and of samples: two samples for each mesh. There is no time
+#: limit in place of numbers, so that the verdict does not depend on how busy the machine is.
 _AUTHORS, _SAMPLES = 2, 8
 #: Number of rules to compile calls for. Each takes a second or more.
 _COMPILED = 3
@@ -333,7 +333,7 @@ class _OneCase:
         return truth if larger == 1 else replace(truth, spread=spread)
 
     def _compare(self, found: Sequence[list[Tensor]], truth: Expected, what: str) -> None:
-        """Compare what each rank has with the truth; ranks that have the same bits, once."""
+        """Compare each rank's part with the truth; equal parts are compared once."""
         several = [one[:1] if _all_same(one) else one for one in found]
         for rank in range(max((len(one) for one in several), default=0)):
             own = [one[min(rank, len(one) - 1)] for one in several]

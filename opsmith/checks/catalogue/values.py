@@ -185,7 +185,7 @@ def memory_layouts(trial: Trial) -> None:
 
 
 def _alone(trial: Trial) -> tuple[dict[str, int], ...]:
-    """Return for each dimension with a name that it has one element, where it may."""
+    """Return a size of 1 for every named dimension that may have one element."""
     fitting = Fitting(trial.signature)
     names = [n for n in trial.signature.dims if n not in trial.signature.variadic_dims]
     return tuple({name: 1} for name in names if fitting.fits(name, 1, {}, {}))

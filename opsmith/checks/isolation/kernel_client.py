@@ -60,7 +60,7 @@ class Caller(Supervised):
     who = "the kernel's process"
     #: Failure code for an answer that cannot be read.
     garbled = "OPS-CHECK-LOST"
-    #: Whether all arguments, not only mutated ones, are compared after a call.
+    #: Compare all arguments after a call, not only the mutated arguments.
     watches_arguments = False
 
     def __init__(

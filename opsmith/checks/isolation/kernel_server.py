@@ -222,7 +222,7 @@ class _Arguments:
         )
 
     def _filled(self, name: str, count: int) -> Tensor:
-        """Fill memory with the next bytes; reuse that of an earlier call if it has the size."""
+        """Fill memory with the next bytes; reuse an earlier call's memory if its size is equal."""
         memory = self._known.get(name)
         if memory is None or memory.numel() != count:
             memory = torch.empty(count, dtype=torch.uint8, device=self._device)

@@ -35,7 +35,7 @@ class Process(Protocol):
         """Return the id by which this process knows a child of that process, or `None`."""
 
     def failure(self) -> tuple[str, str]:
-        """Wait for its end; return what its sandbox says of it, and the failure code, if any."""
+        """Wait for the process to end; return the sandbox's report on it, and the failure code."""
 
 
 @dataclass(frozen=True)

@@ -234,8 +234,8 @@ class Supervised:
             return
         if not self._ready:
             self._process.kill()
-        # The end of their input ends them. The waiting thread later closes the descriptor that
-        # replaces it.
+        # Both processes end at the end of their input. The waiting thread later closes the
+        # descriptor that replaces it.
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, self._requests, inheritable=False)
         os.close(null)

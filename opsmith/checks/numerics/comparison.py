@@ -135,7 +135,7 @@ def _of_the_same_choices(
         except UnfitValuesError:
             continue
         if truth.steady and torch.equal(right.long(), value.long()):
-            # What was measured holds for these choices: they differ in other roundings at most.
+            # The measured errors also hold for these choices, which differ in roundings at most.
             return replace(truth, evaluate=_choosing(truth, position, value))
         choices = _choices(truth, position, value)
         if choices is not None:

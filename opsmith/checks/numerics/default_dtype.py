@@ -16,7 +16,7 @@ _DOUBLE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 
 @contextmanager
 def double_by_default() -> Iterator[None]:
-    """Make ``torch.zeros(n)`` and what integers are divided to double precision in this block.
+    """Let ``torch.zeros(n)`` and quotients of integers have double precision in this block.
 
     PyTorch's default dtype is the whole process's. Only the main thread sets it: in a thread beside
     a user's program, tensors that the program makes meanwhile would change, so a mode of that

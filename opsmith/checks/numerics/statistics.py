@@ -74,7 +74,7 @@ def _correlated(one: Tensor, other: Tensor, share: float | None) -> bool:
 
 
 def _room(variance: float, most: float) -> float:
-    """Return how far a sum is from its mean at most, by Bernstein's inequality.
+    """Return the largest distance of a sum from its mean, by Bernstein's inequality.
 
     Args:
         variance: the variance of the sum.

@@ -36,7 +36,7 @@ MAGNITUDE = 3
 
 @contextmanager
 def mesh_of(shape: Sequence[int]) -> Iterator[DeviceMesh]:
-    """Give a mesh of ranks, for a block; inside `every_rank`, this process is all of them."""
+    """Yield a mesh of ranks, for a block; inside `every_rank`, this process is each rank."""
     from torch.distributed.tensor import init_device_mesh
 
     count = math.prod(shape)
@@ -48,7 +48,7 @@ def mesh_of(shape: Sequence[int]) -> Iterator[DeviceMesh]:
 
 @contextmanager
 def last_of(count: int) -> Iterator[DeviceMesh]:
-    """Give a mesh of which this process is the last rank, for a block; what others send is zero."""
+    """Yield a mesh whose last rank is this process, for a block; other ranks send zeros."""
     from torch.distributed.tensor import init_device_mesh
 
     with group_without_others(count, count - 1):

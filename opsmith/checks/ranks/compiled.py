@@ -1,4 +1,4 @@
-"""Compare a compiled call of one rank with the same call as it is."""
+"""Compare a compiled call of one rank with the same call in eager mode."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _HEADERS = (
     (r"cooperative_groups/(?!reduce\.h)", "cooperative groups' scans and copies"),
 )
 _TORCH_HEADERS = ((r"torch/(?!headeronly)|ATen/|c10/", "PyTorch's C++ interface"),)
-#: What of PyTorch's host code is not emulated.
+#: Parts of PyTorch's host code that are not emulated.
 _BEHIND_TORCH_HEADERS = (
     (r"ATen/cuda/(?:CUDABlas|CUDASparse\w*)\.h", "a library of NVIDIA's, through ATen"),
     (r"ATen/cuda/(?:cub|ScanUtils)", "CUB, through ATen"),

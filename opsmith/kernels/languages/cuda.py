@@ -46,7 +46,7 @@ class Cuda(Cpp):
 
 
 def resources(source: KernelSource) -> list[ptxas.Resources]:
-    """Compile a source for the architectures that are asked for, and return what kernels take.
+    """Compile a source for the requested architectures, and return the resources of its kernels.
 
     Raises:
         BuildError: nvcc refuses the source.

@@ -480,7 +480,7 @@ class RegisteredOperator(Operator[P, R]):
     def register_sharding(self, function: Callable[..., Any] | None = None, /) -> Any:
         """Register sharding rules in place of those that follow from the claims.
 
-        Usable as a decorator. Checks prove the rules as they prove the others, and gradients follow
+        Usable as a decorator. Checks prove these rules like derived rules, and gradients follow
         from them.
 
         Args:

@@ -119,7 +119,7 @@ class RecordedCall:
         return (*results, *dirty)
 
     def results_of(self, returned: Any) -> Any:
-        """Return the part of what the node returned that the results are."""
+        """Return the results among the values that the node returned."""
         many = (returned,) if isinstance(returned, Tensor) else returned
         results = many[: self.count]
         return results[0] if self.template is None and results else results or None

@@ -104,9 +104,9 @@ class Fitting:
     def order(self, known: Collection[str]) -> list[str]:
         """Return the dimensions, and the arguments that must be chosen before some of them.
 
-        Names that a comparison bounds by numbers come first. Of the others in a comparison, the
-        last is one that alone is a side, or a multiple of something. Dimensions that no comparison
-        reads stay in the order of the declaration.
+        Names that a comparison bounds by numbers come first. Of its other names, a name that is a
+        whole side of the comparison, or a multiple of something, comes last. Dimensions that no
+        comparison reads stay in the order of the declaration.
 
         Args:
             known: the dimensions and arguments that have been chosen before.

@@ -160,7 +160,7 @@ def descendants(process: int) -> list[int]:
 
 
 def _end_children() -> None:
-    """End the processes that are left; those that others leave behind become children of this."""
+    """End the remaining processes; the children that they leave become this process's children."""
     deadline = time.monotonic() + 5.0
     while (left := descendants(os.getpid())) and time.monotonic() < deadline:
         for process in left:

@@ -126,7 +126,7 @@ def _is_below(path: str, folders: Iterable[str]) -> bool:
 
 
 def _outermost(paths: Iterable[str]) -> list[str]:
-    """Return the paths that lie in no other of them."""
+    """Return the paths that do not lie in another of the paths."""
     kept: list[str] = []
     for path in sorted(set(paths), key=len):
         if not any(Path(path).is_relative_to(one) for one in kept):

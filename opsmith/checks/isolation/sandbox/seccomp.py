@@ -79,7 +79,7 @@ _SIGNALLING = {
 _CLONE, _CLONE3 = (56, 220), (435, 435)
 #: Flags of `clone` that create namespaces.
 _NEW_NAMESPACES = 0x7E020080
-#: The architecture as the kernel names it, and the column of the tables.
+#: By machine: Linux's number of the architecture, and the column of `_FORBIDDEN`.
 _MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 _X32 = 0x40000000
 
@@ -110,7 +110,7 @@ def program(protected: Iterable[int] = ()) -> bytes:
         _op(_EQUAL, architecture, 1, 0),
         _op(_RETURN, _KILL),
         _op(_LOAD, _NUMBER),
-        # The calls of another way to call the kernel have other numbers.
+        # The same calls have other numbers in the x32 ABI, so refuse all of its numbers.
         _op(_GREATER_OR_EQUAL, _X32, 0, 1),
         _op(_RETURN, _ERROR | _ENOSYS),
     ]

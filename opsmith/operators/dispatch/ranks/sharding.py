@@ -99,8 +99,8 @@ def takes_dtensors(operator: Operator, args: Sequence[Any], kwargs: Mapping[str,
 def call_on_parts(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Call an operator with DTensors, and return DTensors.
 
-    Autograd, where it is on, records the redistribution, the call of each rank on its own parts,
-    and which sums over the ranks its gradients are.
+    If autograd is on, it records the redistribution, each rank's call on its own parts, and the
+    sums over ranks that its gradients need.
 
     Raises:
         ArgumentError: an argument does not fit, is a plain tensor, or is on another mesh.

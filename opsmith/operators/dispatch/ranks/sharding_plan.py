@@ -38,8 +38,8 @@ def chosen_rules(
 ) -> list[ConcreteRule]:
     """Return the rule that a call with DTensors follows on each dimension of a mesh.
 
-    It is the rule with which the fewest bytes move. Among rules with which as many do, it is the
-    rule with which the fewest tensors change.
+    The chosen rule moves the fewest bytes; among rules that move equally many, it changes the
+    placements of the fewest tensors.
     """
     rules = concrete_rules(operator, arguments)
 
@@ -95,7 +95,7 @@ def _share(now: Any, wanted: Any, size: int) -> float:
 
 
 def _sent(tensor: Any, now: Any, wanted: Any, size: int) -> int:
-    """Return the bytes that each rank sends to change a placement, with those that fill up."""
+    """Return the bytes that each rank sends to change a placement, padding included."""
     if now.is_replicate():
         return 0
     shape = list(tensor.shape)

@@ -93,7 +93,8 @@ class _Translation:
         #: The traced calls, and the registered calls that could not be traced, with the reason.
         self.seen: set[_Key] = set()
         self.hindered: dict[_Key, str] = {}
-        #: Whether nodes write into tensors. To replace the writes takes PyTorch half as long again.
+        #: True if nodes write into tensors. PyTorch then replaces the writes, which takes half as
+        #: long again.
         self.writes = False
 
     def run(self) -> Derivative:

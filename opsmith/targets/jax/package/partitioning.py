@@ -18,7 +18,7 @@ from opsmith.signature.sizes.expressions import Name
 from opsmith.signature.sizes.shapes import Fixed, Variadic
 from opsmith.targets.jax.package.arguments import Arrays, flat
 
-#: A name for each dimension of an array. What has one name is shared in one way.
+#: A name for each dimension of an array. Dimensions with the same name are sharded alike.
 _Factors = list[str]
 
 
