@@ -27,8 +27,8 @@ def load_source(source: str, *, operators: bool = False) -> dict[str, Any]:
     if not colon or not where or where.endswith(":") or not name.isidentifier():
         raise LoadError(
             f"{source!r}: say which model, as in model.py:example or package.module:example. "
-            "(A file alone stands for its operators, and FILE.py::OPERATOR for one of them, where "
-            "the target takes operators.)"
+            "(For a target that takes operators, a file alone means all its operators, and "
+            "FILE.py::OPERATOR one of them.)"
         )
     module = import_module(where)
     found = getattr(module, name, None)

@@ -14,7 +14,7 @@ _functorch = torch._C._functorch
 
 
 def unwrapped(tensor: Tensor) -> Tensor:
-    """Return the tensor that transforms wrapped to make this one, which may be itself."""
+    """Return the tensor inside the wrappers of transforms; `tensor` itself if it has none."""
     if torch.compiler.is_dynamo_compiling():  # Dynamo cannot trace these functions
         return tensor
     while _functorch.is_functorch_wrapped_tensor(tensor):

@@ -24,7 +24,7 @@ def when_imported(name: str, callback: Callable[[ModuleType], None]) -> None:
 
 
 class _Watch(MetaPathFinder):
-    """A finder that finds nothing, but lets one module's loader call a function at its end."""
+    """A finder that makes one module's loader call a function after the import."""
 
     def __init__(self, name: str, callback: Callable[[ModuleType], None]) -> None:
         self._name, self._callback = name, callback

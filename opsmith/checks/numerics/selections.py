@@ -3,7 +3,8 @@
 An index is right if the value that it selects is the one that the reference's index selects, or if
 rounding may make the two values equal. No rounding changes an argument's values, so an index into
 an argument may only select an equal value. Values that a function computes, or another result
-holds, have the tolerance and the rounding errors that the oracle measures."""
+holds, have the tolerance and the rounding errors that the oracle measures.
+"""
 
 from __future__ import annotations
 

@@ -42,8 +42,8 @@ def cache_folder() -> Path:
     except RuntimeError as error:
         where = f"OPSMITH_CACHE is {chosen!r}" if chosen else "HOME is not set"
         raise StorageError(
-            f"the cache has no place: {where}, and there is no such home folder. Set OPSMITH_CACHE "
-            "to a folder that can be written."
+            f"the folder of the cache is unknown: {where}, and the home folder cannot be found. "
+            "Set OPSMITH_CACHE to a folder that can be written."
         ) from error
 
 

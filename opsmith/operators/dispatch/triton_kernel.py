@@ -204,7 +204,7 @@ def check_arguments(
     if triton and triton is not True:
         if function is not None or source is not None:
             raise DeclarationError(
-                f"{name}: give one of a function, source= and a kernel as triton="
+                f"{name}: give either a function, or source=, or a kernel as triton="
             )
         if grid is None:
             raise DeclarationError(

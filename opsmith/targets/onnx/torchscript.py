@@ -287,7 +287,8 @@ def _registered(
         name = _traced(choice.operator)._schema.name
         functions[name] = _symbolic(choice.operator, make, problems)
     # The exporter looks up operators by the opset, and nodes of a domain by the domain's version.
-    # Register under both, since a translation may make a node with its operator's name.
+    # Register each function under both versions, since a translation may make a node that has its
+    # operator's name.
     versions = {
         (name, version): function
         for name, function in functions.items()

@@ -51,7 +51,7 @@ def test_a_cache_in_a_home_that_is_not_there_is_refused_by_its_variable(
     monkeypatch.delenv("OPSMITH_CACHE")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", lambda: Path("~nobody-is-called-so").expanduser())
-    words = "HOME is not set, and there is no such home folder. Set OPSMITH_CACHE to a folder"
+    words = "HOME is not set, and the home folder cannot be found. Set OPSMITH_CACHE to a"
     with pytest.raises(StorageError, match=words):
         cache_folder()
 

@@ -164,7 +164,7 @@ def test_a_compiler_sees_what_is_launched_and_a_call_where_another_kernel_runs()
     [
         (
             {"function": torch.sin, "triton": Jit(halve), "grid": ("N",)},
-            "give one of a function, source= and a kernel as triton=",
+            "give either a function, or source=, or a kernel as triton=",
         ),
         (
             {"triton": Jit(halve)},

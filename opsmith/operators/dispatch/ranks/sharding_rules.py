@@ -110,7 +110,7 @@ def _dims(value: Any) -> int:
 
 
 def _width(operator: Operator, name: str, arguments: Mapping[str, Any]) -> int:
-    """Return for how many dimensions a variadic one stands in a call."""
+    """Return the number of dimensions that a variadic dimension has in a call."""
     source = operator.signature.dim_sources[name]
     type_ = operator.signature.by_name[source].tensor_type
     assert type_ is not None and type_.shape is not None
