@@ -52,15 +52,17 @@ def _(ctx, grad):
 
 
 @opsmith.op("sharding::declared", parallel_dims=("*s",), linear_in=("x",))
-def declared(x: Float[Tensor, "*s C"], w: Float[Tensor, "C"]) -> Float[Tensor, "*s C"]:
-    return x * w
+def declared(
+    x: Float[Tensor, "*s C"], w: Float[Tensor, "C"], times: float = 1.0
+) -> Float[Tensor, "*s C"]:
+    return x * w * times
 
 
 @opsmith.op("sharding::declared_backward")
 def declared_backward(
-    grad: Float[Tensor, "*s C"], x: Float[Tensor, "*s C"], w: Float[Tensor, "C"]
+    grad: Float[Tensor, "*s C"], x: Float[Tensor, "*s C"], w: Float[Tensor, "C"], times: float
 ) -> tuple[Float[Tensor, "*s C"], Float[Tensor, "C"]]:
-    return grad * w, (grad * x).flatten(0, -2).sum(0)
+    return grad * w * times, (grad * x * times).flatten(0, -2).sum(0)
 
 
 declared.register_backward(declared_backward, grads={"x": 0, "w": 1})
@@ -136,6 +138,16 @@ def test_each_rank_computes_its_part_and_its_gradients(operator: Any, mesh: tupl
             assert [one.placements for one in found] == [(*shards,), (*shards,), sums]
             for one, true in zip(found, expected, strict=True):
                 torch.testing.assert_close(whole(one), true)
+
+
+def test_a_declared_backward_is_shared_as_its_forward_is() -> None:
+    grad, x, w = tensors((4, 3), (4, 3), (3,))
+    with ranks(2) as mesh:
+        parts = [distribute_tensor(one, mesh, [Shard(0)]) for one in (grad, x)]
+        dx, dw = declared_backward(*parts, distribute_tensor(w, mesh, [R]), 2.0)
+        assert (dx.placements, dw.placements) == ((Shard(0),), (Partial(),))
+        torch.testing.assert_close(whole(dx), grad * w * 2)
+        torch.testing.assert_close(whole(dw), (grad * x * 2).sum(0))
 
 
 def test_a_dimension_without_elements_is_sharded_too() -> None:

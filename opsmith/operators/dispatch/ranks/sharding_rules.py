@@ -177,9 +177,10 @@ def _forward_rules(
     A rule is left out if an axis of it cannot be known from these tensors.
     """
     ranks: dict[tuple[str, int], int] = {}
+    tensors = {parameter.name for parameter in declared.backward.signature.tensors}
     for one in declared.given:
         value = arguments[one.name]
-        if each_tensor(value):
+        if one.name in tensors and each_tensor(value):
             ranks["argument" if one.kind == "argument" else "result", one.position] = _dims(value)
     places = {p.name: position for position, p in enumerate(signature.parameters)}
     for rule in sharding.sharding_rules(signature)[1:]:
