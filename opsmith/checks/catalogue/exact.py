@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,14 +18,20 @@ from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure, Inapplicable
 from opsmith.checks.cases.reference_call import run_reference
 from opsmith.checks.cases.sampling import Wanted
-from opsmith.checks.cases.subject import Subject
+from opsmith.checks.cases.subject import Subject, is_float
 from opsmith.checks.catalogue.memory_safety import compiled
 from opsmith.checks.harness import Elements, Fault, Phase
 from opsmith.checks.numerics.exact import arrays
 from opsmith.checks.numerics.exact.arrays import Array
 from opsmith.checks.numerics.exact.reference import ExactReference, LeavesFieldError
 from opsmith.checks.numerics.exact.verdict import Verdict, first_wrong
-from opsmith.checks.numerics.gradients import has_leaves, is_differentiable, leaves_of, stopped
+from opsmith.checks.numerics.gradients import (
+    has_leaves,
+    is_differentiable,
+    leaves_of,
+    stopped,
+    with_copies_to_write,
+)
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.errors import BuildError
@@ -39,6 +46,8 @@ from opsmith.operators.core.arguments import (
 )
 from opsmith.operators.defined import DefinedOperator
 from opsmith.operators.dispatch.declared_backward import DeclaredBackward
+from opsmith.signature.dtype_variables import parts
+from opsmith.signature.parameters import Parameter, Result
 
 #: Draws of residues for each case, each in another field.
 _DRAWS = 3
@@ -52,7 +61,6 @@ _POINTERS = re.compile(
     r"\(\s*(?:const\s+)?(?:u?int\d+_t|unsigned|int|long|short|char|void|unsigned\s+\w+)\s*\*+\s*\)"
     r"\s*&|\bunion\b|\b__?asm|\bbit_cast\b|\b_mm\d*_|\bsvld|\bvld1"
 )
-_RANDOM = re.compile(r"\bopsmith/philox\.h\b")
 
 
 def _cpp(operator: Operator) -> list[Subject]:
@@ -170,9 +178,12 @@ class GradientComparison(Comparison):
         }
         own, leaves = leaves_of(given, signature)
         with _in_field(mode, draw), torch.enable_grad():
-            positional, keywords = operator.split(with_own_lists(own))
+            own = with_copies_to_write(signature, with_own_lists(own))
+            positional, keywords = operator.split(own)
             returned = stopped(signature, operator.reference(*positional, **keywords))
             results = list(returned) if len(signature.results) > 1 else [returned]
+            written = {parameter.name: own[parameter.name] for parameter in signature.mutated}
+            results += written.values()
         generator = torch.Generator().manual_seed(draw)
         cotangents = {
             place: _drawn(
@@ -190,16 +201,21 @@ class GradientComparison(Comparison):
                 materialize_grads=True,
             )
         names = [parameter.name for parameter in signature.parameters]
+        owners: list[Result | Parameter] = [*signature.results, *signature.mutated]
         taken: dict[str, Any] = {p.name: p.default for p in declared.backward.signature.parameters}
         for one in declared.given:
-            if one.kind == "argument":
-                value = arguments[names[one.position]]
+            name = names[one.position] if one.kind == "argument" else ""
+            if name and name not in written:
+                value = arguments[name]
                 taken[one.name] = map_tensors(value, lambda tensor: _elements(tensor, draw))
                 continue
-            type_ = signature.results[one.position].tensor_type
-            dtype = signature.dtype_in(type_, case.dtype)
+            # A backward sees what the forward wrote into an argument.
+            type_ = (signature.by_name[name] if name else owners[one.position]).tensor_type
+            dtype = None if type_ is None else signature.dtype_in(type_, case.dtype)
             known = cotangents if one.kind == "gradient" else dict(enumerate(results))
-            taken[one.name] = _as_elements(mode, known[one.position], dtype)
+            value = written[name] if name else known[one.position]
+            convert = functools.partial(_as_elements, mode, dtype=dtype)
+            taken[one.name] = map_tensors(value, convert)
         found = self.call(taken, draw)
         right: list[tuple[str, Any]] = []
         kept: list[Any] = []
@@ -329,12 +345,16 @@ def _fits(case: Case) -> bool:
 def obstacle(path: Path) -> str:
     """Return what in a source leaves the field, with its line; empty if nothing does."""
     for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
-        if _RANDOM.search(line):
-            return f"random numbers are rounded where they are made, at {path}:{number}"
         found = _POINTERS.search(line.partition("//")[0])
         if found is not None:
             return f"{found[0].strip()!r} at {path}:{number} may read the bits of a number"
     return ""
+
+
+def _is_real(dtypes: str) -> bool:
+    """Return whether a choice of dtypes has real numbers, and no others but integers."""
+    inexact = [one for one in parts(dtypes) if is_float(one)]
+    return bool(inexact) and all(one in CODES for one in inexact)
 
 
 def _first_error(error: BuildError) -> str:
@@ -356,11 +376,11 @@ def prepare(trial: Trial, source: KernelSource | None = None) -> Comparison:
     source = source or trial.subject.implementation.entry
     assert source is not None
     trial.need(source.language.name == "C++", "the kernel is not in C++")
-    dtypes = [one for one in trial.subject.dtypes if one is None or one in CODES]
+    dtypes = [one for one in trial.subject.dtypes if one is None or _is_real(one)]
     trial.need(dtypes, "the kernel takes no real dtype")
     found = obstacle(source.path)
     trial.need(not found, found)
-    dtype = "float64" if "float64" in dtypes else dtypes[0]
+    dtype = max(dtypes, key=lambda one: parts(one).count("float64"))
     try:
         build = harness.build(exact(source))
     except BuildError as error:

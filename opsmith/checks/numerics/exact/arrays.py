@@ -149,7 +149,8 @@ def one(name: str, array: Array) -> Array:
 
 def broadcast(*arrays: Array) -> list[Array]:
     """Return arrays of one shape."""
-    shape = torch.broadcast_shapes(*(array.shape for array in arrays))
+    # `torch.broadcast_shapes` would import a computer algebra system, which takes a second.
+    shape = torch.broadcast_tensors(*(array.values for array in arrays))[0].shape
     return [array.map(lambda tensor: tensor.expand(shape)) for array in arrays]
 
 

@@ -28,6 +28,14 @@ namespace opsmith {
 
 class Philox {
  public:
+#ifdef OPSMITH_EXACT
+  using Single = exact::Float;
+  using Double = exact::Double;
+#else
+  using Single = float;
+  using Double = double;
+#endif
+
   // Four words that belong together; computing one costs as much as all four.
   struct Block {
     uint32_t words[4];
@@ -63,18 +71,18 @@ class Philox {
   }
 
   // Uniform in [0, 1): a multiple of 2^-24.
-  OPSMITH_HOST_DEVICE float uniform(uint64_t index) const { return unit(word(index)); }
+  OPSMITH_HOST_DEVICE Single uniform(uint64_t index) const { return unit(word(index)); }
 
   // True with the given probability.
-  OPSMITH_HOST_DEVICE bool bernoulli(uint64_t index, double probability) const {
+  OPSMITH_HOST_DEVICE bool bernoulli(uint64_t index, Double probability) const {
     return word(index) < probability * 4294967296.0;
   }
 
   // Standard normal, by Box and Muller's transform: the numbers 2k and 2k + 1 are made of the words
   // 2k and 2k + 1. Computed in double for double, else in float.
-  template <typename T = float>
+  template <typename T = Single>
   OPSMITH_HOST_DEVICE T normal(uint64_t index) const {
-    using Value = std::conditional_t<std::is_same_v<T, double>, double, float>;
+    using Value = std::conditional_t<std::is_same_v<T, Double>, Double, Single>;
     const Block four = block(index / 4);
     const int pair = static_cast<int>(index % 4) & 2;
     const Value one = static_cast<Value>(unit(four[pair])) + Value(0x1p-24);
@@ -83,8 +91,8 @@ class Philox {
     return static_cast<T>(radius * (index % 2 == 0 ? std::cos(angle) : std::sin(angle)));
   }
 
-  OPSMITH_HOST_DEVICE static float unit(uint32_t word) {
-    return static_cast<float>(word >> 8) * 0x1p-24f;
+  OPSMITH_HOST_DEVICE static Single unit(uint32_t word) {
+    return static_cast<Single>(word >> 8) * 0x1p-24f;
   }
 
  private:
