@@ -15,9 +15,23 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode as _TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes
 
-#: Private: ``torch.utils._python_dispatch.TorchDispatchMode``. A block that intercepts each
-#: operator call. Without it, checks cannot estimate the rounding errors of a reference.
-TorchDispatchMode: Any = _TorchDispatchMode
+
+class TorchDispatchMode(_TorchDispatchMode):
+    """A block that intercepts each operator call.
+
+    Private: ``torch.utils._python_dispatch.TorchDispatchMode``. Without it, checks cannot estimate
+    the rounding errors of a reference.
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return that `torch.compile` may look into the block.
+
+        Private, since 2.9. By default the first call in a block imports `torch.compile` to turn it
+        off there, which takes 4 seconds.
+        """
+        return False
+
 
 #: Private: ``torch.utils._python_dispatch._disable_current_modes``. A block that no trace sees.
 #: Without it, an exported reference loses its constants.
