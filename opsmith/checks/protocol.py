@@ -75,6 +75,7 @@ QUICK = (
     "build",
     "dispatch",
     "reference",
+    "exact",
     "bounds",
     "schedules",
     "layouts",

@@ -170,7 +170,7 @@ def check(
         bool,
         typer.Option(
             "--quick",
-            help="Run only the ten checks that find most faults, with few cases: no runtime "
+            help="Run only the eleven checks that find most faults, with few cases: no runtime "
             "except PyTorch's eager mode, no compiler except the kernel's own.",
         ),
     ] = False,
