@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 
 from opsmith.kernels import INCLUDE, Recipe
+from opsmith.kernels.languages.exact import BYTES
 
 _SOURCE = Path(__file__).parent / "native" / "operations.cpp"
 #: The number of fields that ``opsmith/exact/field.h`` has primes for.
@@ -235,18 +235,17 @@ def _done(name: str, failed: int) -> None:
 
 
 def to_bytes(array: Array) -> bytes:
-    """Return the numbers as kernels see them: 24 bytes each, in the order of the array."""
+    """Return the numbers as kernels see them: 16 bytes each, in the order of the array."""
     array = contiguous(array)
-    planes = [array.values.view(torch.int64), array.residues, array.doubts]
-    return torch.stack([plane.flatten() for plane in planes], 1).contiguous().numpy().tobytes()
+    count = array.values.numel()
+    memory = ctypes.create_string_buffer(count * BYTES)
+    library().opsmith_exact_pack(ctypes.c_int64(count), _pointers(array), memory)
+    return memory.raw
 
 
 def from_bytes(memory: bytes, shape: Sequence[int]) -> Array:
     """Return the numbers of a kernel's result; see `to_bytes`. Constants get their residues."""
-    count = len(memory) // struct.calcsize("=dQQ")
-    if not count:
-        return empty(shape)
-    planes = torch.frombuffer(bytearray(memory), dtype=torch.int64).view(count, 3)
-    values, residues, doubts = (planes[:, place].clone() for place in range(3))
-    array = Array(values.view(torch.float64), residues, doubts)
-    return one("neg", one("neg", array)).map(lambda plane: plane.reshape(shape))
+    out = empty(shape)
+    count = ctypes.c_int64(out.values.numel())
+    library().opsmith_exact_unpack(count, memory, _pointers(out))
+    return out

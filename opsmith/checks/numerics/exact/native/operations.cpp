@@ -98,6 +98,14 @@ EXPORT void opsmith_exact_draw(int64_t count, const double* values, uint64_t see
   }
 }
 
+// To and from the memory of a kernel. Constants that are still without residues get them.
+EXPORT void opsmith_exact_pack(int64_t count, Array a, Packed* memory) {
+  for (int64_t i = 0; i < count; ++i) memory[i] = Packed(a.get(i));
+}
+EXPORT void opsmith_exact_unpack(int64_t count, const Packed* memory, Array out) {
+  for (int64_t i = 0; i < count; ++i) out.set(i, resolved(memory[i]));
+}
+
 EXPORT void opsmith_exact_order(int64_t count, Array a, Array b, int8_t* out) {
   for (int64_t i = 0; i < count; ++i) out[i] = static_cast<int8_t>(order(a.get(i), b.get(i)));
 }

@@ -25,10 +25,10 @@ constexpr uint32_t dtype_key(DLDataType type) {
 // with codes of opsmith's own.
 #ifdef OPSMITH_EXACT
 #define OPSMITH_REALS(X)               \
-  X(6, half, 66, 192, float16)         \
-  X(7, bfloat16, 67, 192, bfloat16)    \
-  X(8, exact::Float, 68, 192, float32) \
-  X(9, exact::Double, 69, 192, float64)
+  X(6, half, 66, 128, float16)         \
+  X(7, bfloat16, 67, 128, bfloat16)    \
+  X(8, exact::Float, 68, 128, float32) \
+  X(9, exact::Double, 69, 128, float64)
 #else
 #define OPSMITH_REALS(X)          \
   X(6, half, 2, 16, float16)      \

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <concepts>
+#include <cstddef>
 #include <cstdlib>
 #include <iterator>
 #include <limits>
@@ -15,19 +16,14 @@
 namespace opsmith::exact {
 
 template <Kind kind>
-class Number : public Content {
+class Number : public Packed {
  public:
   constexpr Number() = default;
-  constexpr explicit Number(const Content& content) : Content(content) {}
+  constexpr explicit Number(const Content& content) : Packed(content) {}
   template <native N>
-  constexpr Number(N number)
-      : Content{static_cast<double>(number), 0, 0,
-                number == N(0)             ? 0
-                : std::is_same_v<N, float> ? Content::written_f
-                                           : Content::written,
-                0} {}
+  constexpr Number(N number) : Packed(static_cast<double>(number), std::is_same_v<N, float>) {}
   template <Kind other>
-  constexpr Number(const Number<other>& number) : Content(number) {}
+  constexpr Number(const Number<other>& number) : Packed(number) {}
 
   template <std::integral N>
   constexpr explicit operator N() const {
@@ -40,7 +36,7 @@ class Number : public Content {
 
   constexpr Number operator+() const { return *this; }
   constexpr Number operator-() const {
-    if (doubts_p & (written | written_f)) {
+    if (is_written()) {
       Number result = *this;
       result.value = -value;
       return result;
@@ -81,7 +77,7 @@ using Half = Number<Kind::half>;
 using Bfloat16 = Number<Kind::bfloat16>;
 using Float = Number<Kind::single>;
 using Double = Number<Kind::twofold>;
-static_assert(sizeof(Double) == 24 && std::is_trivially_copyable_v<Double>);
+static_assert(sizeof(Double) == 16 && std::is_trivially_copyable_v<Double>);
 
 template <typename N>
 inline constexpr bool is_number = false;
@@ -145,13 +141,24 @@ OPSMITH_EXACT_COMPARISON(==, found == 0)
 OPSMITH_EXACT_COMPARISON(!=, found != 0)
 #undef OPSMITH_EXACT_COMPARISON
 
-// Copies between two types one of which is `Number` would show a number's bits, which it has not.
+// A cast between pointers to two types, or a copy, is allowed if it shows no bits of a number: raw
+// storage becomes numbers, an address an integer, and a class that begins with a number may stand
+// for several (what CUDA calls float4).
+template <typename A>
+inline constexpr bool is_storage = std::is_void_v<A> || std::is_same_v<A, char> ||
+                                   std::is_same_v<A, unsigned char> || std::is_same_v<A, std::byte>;
+template <typename A, typename B>
+concept begins_with = std::is_class_v<A> && !is_number<A> && requires(B number) { A{number}; };
+template <typename A, typename B>
+constexpr bool shows_bits() {
+  if (std::is_same_v<A, B> || !(is_number<A> || is_number<B>)) return false;
+  return !(begins_with<A, B> || begins_with<B, A>);
+}
 template <typename To, typename From>
 To* memcpy_of(To* to, const From* from, std::size_t bytes) {
   using A = std::remove_cv_t<To>;
   using B = std::remove_cv_t<From>;
-  static_assert(std::is_same_v<A, B> || std::is_void_v<A> || std::is_void_v<B> ||
-                    !(is_number<A> || is_number<B>),
+  static_assert(std::is_void_v<A> || std::is_void_v<B> || !shows_bits<A, B>(),
                 "opsmith exact: memcpy between a number and another type");
   std::memmove(to, from, bytes);
   return to;
@@ -160,7 +167,8 @@ template <typename To, typename From>
 To recast(From&& from) {
   using A = std::remove_cv_t<std::remove_pointer_t<std::remove_reference_t<To>>>;
   using B = std::remove_cv_t<std::remove_pointer_t<std::remove_reference_t<From>>>;
-  static_assert(std::is_same_v<A, B> || !(is_number<A> || is_number<B>),
+  constexpr bool address = std::is_integral_v<To> || std::is_integral_v<std::decay_t<From>>;
+  static_assert(address || is_storage<B> || !shows_bits<A, B>(),
                 "opsmith exact: reinterpret_cast between a number and another type");
   return reinterpret_cast<To>(std::forward<From>(from));
 }

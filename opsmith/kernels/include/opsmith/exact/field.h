@@ -1,7 +1,7 @@
 // Arithmetic in two prime fields side by side: F_p for values, F_q for exponents, p = 2q + 1.
 //
 // x -> g^x with g of order q takes sums in F_q to products in F_p, so that exp and log keep their
-// laws. docs/explanation/exact.md says what follows from that. The primes are those below 2^31 for
+// laws. docs/explanation/exact.md says what follows from that. The primes are those below 2^30 for
 // which 2, 3, 5, 7, 11 and 13 are squares: the roots of numbers made of these have one sign.
 #pragma once
 
@@ -97,7 +97,7 @@ struct Field {
   }
 };
 
-inline constexpr uint64_t primes[] = {2147454839, 2147365919, 2147363039, 2147345639};
+inline constexpr uint64_t primes[] = {1073730719, 1073719919, 1073705519, 1073667839};
 
 inline Field make_field(uint64_t p) {
   const uint64_t seed = 1234567891 + p % 1000;

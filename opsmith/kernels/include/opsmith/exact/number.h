@@ -18,7 +18,7 @@ template <typename N>
 concept native = std::is_integral_v<N> || std::is_same_v<N, float> || std::is_same_v<N, double> ||
                  std::is_same_v<N, long double>;
 
-// The 24 bytes of a number of any kind. All bytes 0: the number 0.
+// The parts of a number of any kind.
 struct Content {
   double value = 0;
   uint32_t p = 0, q = 0;
@@ -27,6 +27,46 @@ struct Content {
 
   static constexpr uint32_t written = 1u << 30;    // a constant of the source, without residues yet
   static constexpr uint32_t written_f = 1u << 29;  // the same, in single precision
+};
+
+// A number in memory. Of its doubts, each half keeps the gravest alone: a root is the least, then
+// all others, then a constant of single precision. All bytes 0: the number 0. Its size is a power
+// of two below 16, as kernels divide 16 by the size of an element.
+class Packed {
+ public:
+  double value = 0;
+
+  constexpr Packed() = default;
+  // A constant of the source, whose residues are looked up where it is used.
+  constexpr Packed(double constant, bool single)
+      : value(constant), rest_(constant == 0 ? 0 : written | uint64_t{single}) {}
+  constexpr explicit Packed(const Content& a)
+      : value(a.value),
+        rest_(a.doubts_p & (Content::written | Content::written_f)
+                  ? written | uint64_t{(a.doubts_p & Content::written_f) != 0}
+                  : a.p | uint64_t{a.q} << 30 | level(a.doubts_p) << 59 | level(a.doubts_q) << 61) {
+  }
+  constexpr operator Content() const {
+    if (rest_ & written) {
+      return {value, 0, 0, rest_ & 1 ? Content::written_f : Content::written, 0};
+    }
+    return {value, static_cast<uint32_t>(rest_ & ((1u << 30) - 1)),
+            static_cast<uint32_t>(rest_ >> 30 & ((1u << 29) - 1)), doubts(rest_ >> 59 & 3),
+            doubts(rest_ >> 61 & 3)};
+  }
+  constexpr bool is_written() const { return (rest_ & written) != 0; }
+
+ private:
+  static constexpr uint64_t written = uint64_t{1} << 63;
+
+  static constexpr uint64_t level(uint32_t doubts) {
+    return doubts & constant_f ? 3 : doubts & ~uint32_t{root} ? 2 : doubts ? 1 : 0;
+  }
+  static constexpr uint32_t doubts(uint64_t level) {
+    return level == 3 ? uint32_t{constant_f} : level == 2 ? uint32_t{function} : level;
+  }
+
+  uint64_t rest_ = 0;  // p in 30 bits, q in 29, levels of doubts in 2 each
 };
 
 inline bool is_finite(const Content& a) { return std::isfinite(a.value); }
