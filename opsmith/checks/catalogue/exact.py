@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,8 @@ from opsmith.checks.numerics.gradients import (
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.errors import BuildError
-from opsmith.kernels import KernelSource
+from opsmith.kernels import KernelSource, Library
+from opsmith.kernels.cuda_emulator import exact_emulated
 from opsmith.kernels.languages.exact import BITS, CODES, exact
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import (
@@ -63,7 +64,7 @@ _POINTERS = re.compile(
 )
 
 
-def _cpp(operator: Operator) -> list[Subject]:
+def kernels_in_cpp(operator: Operator) -> list[Subject]:
     """Return the kernels in C++ that the host can call."""
     return [one for one in compiled(operator) if one.implementation.entry is not None]
 
@@ -76,6 +77,7 @@ class Comparison:
     source: KernelSource
     build: harness.Build
     dtype: str | None
+    phase: Phase = field(default_factory=Phase)
     cases: int = 0
     elements: int = 0
     undecided: int = 0
@@ -149,7 +151,7 @@ class Comparison:
         environment = {"OPSMITH_EXACT": str(draw % arrays.FIELDS)}
         try:
             report = harness.run(
-                self.build, signature, [arguments], [Phase()], environment=environment
+                self.build, signature, [arguments], [self.phase], environment=environment
             )
         except Fault as fault:
             raise Inapplicable(
@@ -357,57 +359,72 @@ def _is_real(dtypes: str) -> bool:
     return bool(inexact) and all(one in CODES for one in inexact)
 
 
+def _widest(dtypes: Sequence[str | None]) -> str | None:
+    return max(dtypes, key=lambda one: parts(one).count("float64"))
+
+
 def _first_error(error: BuildError) -> str:
     lines = [line.strip() for line in str(error).splitlines()]
     return next((line for line in lines if "error:" in line), lines[0])
 
 
-def prepare(trial: Trial, source: KernelSource | None = None) -> Comparison:
+def prepare(
+    trial: Trial, source: KernelSource | None = None, *, emulated: bool = False
+) -> Comparison:
     """Build a trial's kernel with numbers that are never rounded.
 
     Args:
         trial: the trial of the operator.
         source: the kernel of the operator's declared backward, to compare gradients.
+        emulated: whether the kernel is in CUDA, and is compiled for the CPU.
 
     Raises:
         Inapplicable: the kernel is in another language, or needs the bits of numbers.
     """
     kind = Comparison if source is None else GradientComparison
-    source = source or trial.subject.implementation.entry
+    if source is None:
+        implementation = trial.subject.implementation
+        source = implementation.source if emulated else implementation.entry
     assert source is not None
-    trial.need(source.language.name == "C++", "the kernel is not in C++")
+    trial.need(emulated or source.language.name == "C++", "the kernel is not in C++")
     dtypes = [one for one in trial.subject.dtypes if one is None or _is_real(one)]
     trial.need(dtypes, "the kernel takes no real dtype")
     found = obstacle(source.path)
     trial.need(not found, found)
-    dtype = max(dtypes, key=lambda one: parts(one).count("float64"))
+    dtype = _widest(dtypes)
     try:
-        build = harness.build(exact(source))
+        translated = exact_emulated(source) if emulated else exact(source, dtype)
+        build = harness.build(translated, emulated=emulated)
     except BuildError as error:
         raise Inapplicable(
             "the kernel does not compile with numbers that are never rounded (vector types and "
             f"intrinsics, bits of numbers): {_first_error(error)}"
         ) from None
-    return kind(trial, source, build, dtype)
+    if emulated and dtypes != [None]:
+        compiled_for = Library(translated, build.library).dtypes()
+        dtypes = [one for one in dtypes if one in compiled_for]
+        trial.need(dtypes, "the kernel takes no real dtype")
+        dtype = _widest(dtypes)
+    return kind(trial, source, build, dtype, Phase(emulated=emulated))
 
 
 @define_check(
     "exact",
     "the kernel is the reference's formula, compared in finite fields without a tolerance",
-    subjects=_cpp,
+    subjects=kernels_in_cpp,
     order=11,
     time_limit=3.0,
     runtime="kernel alone",
 )
 def exact_formula(trial: Trial) -> None:
     """Compare residues for small cases, contiguous and strided."""
-    _compare_cases(trial, prepare(trial))
+    compare_cases(trial, prepare(trial))
 
 
 @define_check(
     "exact-gradient",
     "the kernel of the backward is the derivative of the reference's formula",
-    subjects=_cpp,
+    subjects=kernels_in_cpp,
     order=51,
     time_limit=3.0,
     runtime="kernel alone",
@@ -420,12 +437,23 @@ def exact_gradient(trial: Trial) -> None:
     kernel = declared.backward.kernels.get(trial.subject.kernel)
     source = None if kernel is None else kernel.entry
     trial.need(source is not None, f"{declared.backward.name} has no kernel that the host can call")
-    _compare_cases(trial, prepare(trial, source), has_leaves)
+    compare_cases(trial, prepare(trial, source), has_leaves)
 
 
-def _compare_cases(
+def compare_cases(
     trial: Trial, ready: Comparison, keep: Callable[[Case], bool] = lambda case: True
 ) -> None:
+    """Compare a kernel with its reference for small cases, and note how many elements are equal.
+
+    Args:
+        trial: the trial, for its cases.
+        ready: the comparison, whose kernel is built.
+        keep: returns whether to compare for a case.
+
+    Raises:
+        Failure: an element is another formula than the reference's.
+        Inapplicable: no case can be compared.
+    """
     trial.each(
         ready.check,
         dtypes=(ready.dtype,),
@@ -437,7 +465,7 @@ def _compare_cases(
     trial.need(ready.cases, "no case has results of real numbers that can be compared")
     note = (
         f"{ready.elements - ready.undecided} elements of {ready.cases} cases equal as formulas; an "
-        "unequal formula of degree up to 8192 escapes with a probability below 2^-50"
+        "unequal formula of degree up to 4096 escapes with a probability below 2^-50"
     )
     if ready.undecided:
         note += (

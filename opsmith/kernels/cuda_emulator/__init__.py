@@ -5,6 +5,7 @@ headers in place of the CUDA toolkit's (``include/``), and runs on a scheduler o
 (``runtime/``), a library that all kernels share.
 """
 
+from opsmith.kernels.cuda_emulator.exact_language import exact_emulated
 from opsmith.kernels.cuda_emulator.language import CUDA_ON_CPU, CudaOnCpu, emulated
 from opsmith.kernels.cuda_emulator.obstacles import Obstacle, find_obstacle
 from opsmith.kernels.cuda_emulator.torch_language import device_library, emulated_behind_torch
@@ -16,5 +17,6 @@ __all__ = [
     "device_library",
     "emulated",
     "emulated_behind_torch",
+    "exact_emulated",
     "find_obstacle",
 ]

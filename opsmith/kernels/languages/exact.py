@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from opsmith.kernels.build.files import key_of
 from opsmith.kernels.build.units import Generated, Unit
-from opsmith.kernels.languages.cpp import Cpp, argument_header
+from opsmith.kernels.languages.cpp import Cpp
+from opsmith.signature.dtype_variables import parts
 
 if TYPE_CHECKING:
     from opsmith.kernels.source import KernelSource
@@ -25,7 +26,7 @@ _TENSOR = re.compile(r"\bopsmith::(Tensor|TensorList|Output)<(const )?(float|dou
 _TYPES = {"float": "opsmith::exact::Float", "double": "opsmith::exact::Double"}
 #: The codes and the size of elements as ``detail/dtypes.h`` has them.
 CODES = {"float16": 66, "bfloat16": 67, "float32": 68, "float64": 69}
-BITS = 192
+BITS = 128
 BYTES = BITS // 8
 
 
@@ -34,38 +35,61 @@ class ExactCpp(Cpp):
 
     name = "C++, exact"
 
+    def __init__(self, dtypes: str | None) -> None:
+        super().__init__()
+        self._keys = ",".join(map(_key, parts(dtypes)))
+
     def unit(self, source: KernelSource) -> Unit:
         """Return the unit of the unchanged source, with other numbers."""
-        unit = super().unit(source)
-        headers = [f'"{one.name}.h"' for one in source.signatures]
-        return replace(
-            unit,
-            generated=_headers(argument_header(source), [*_standard(source), *headers]),
-            defines=(*unit.defines, _DEFINE),
-            flags=(
-                *unit.flags,
-                "-include",
-                _BEGIN,
-                # A kernel's warnings are about its own types; it is compiled with them too.
-                "-w",
-                "-O1",
-                "-fno-finite-math-only",
-            ),
-            explain=None,
-        )
+        unit = with_exact_numbers(source, super().unit(source), standard_headers(source))
+        only = (f"{_DEFINE}_ONLY={self._keys}",) if self._keys else ()
+        return replace(unit, defines=(*unit.defines, *only))
 
     def beside(self, source: KernelSource) -> dict[str, Any]:
         """Return the options that link an adapter with the unit."""
-        beside = super().beside(source)
-        return {**beside, "defines": (*beside["defines"], _DEFINE)}
+        return defining(super().beside(source))
 
 
-def _headers(generated: Generated, names: list[str]) -> Generated:
+def defining(beside: dict[str, Any]) -> dict[str, Any]:
+    """Return options that link an adapter, with the definition that its numbers are exact."""
+    return {**beside, "defines": (*beside["defines"], _DEFINE)}
+
+
+def with_exact_numbers(
+    source: KernelSource, unit: Unit, headers: list[str], after: tuple[str, ...] = ()
+) -> Unit:
+    """Return a unit whose numbers are never rounded.
+
+    Args:
+        source: the kernel.
+        unit: the unit of the source, with its argument headers.
+        headers: the headers to include before the numbers are replaced.
+        after: the headers to include with the numbers replaced, before the source.
+    """
+    own = [f'"{one.name}.h"' for one in source.signatures]
+    before = ("<opsmith/exact.h>", *headers, *own, "<opsmith/exact/begin.h>", *after)
+    return replace(
+        unit,
+        generated=_headers(unit.generated, before),
+        defines=(*unit.defines, _DEFINE),
+        flags=(
+            *unit.flags,
+            "-include",
+            _BEGIN,
+            # A kernel's warnings are about its own types; it is compiled with them too.
+            "-w",
+            "-O1",
+            "-fno-finite-math-only",
+        ),
+        explain=None,
+    )
+
+
+def _headers(generated: Generated, before: tuple[str, ...]) -> Generated:
     """Return argument headers whose tensors of a fixed dtype have exact elements.
 
     A further header includes them, and then replaces the types of a source.
     """
-    before = ("<opsmith/exact.h>", *names, "<opsmith/exact/begin.h>")
     begin = "".join(f"#include {header}\n" for header in before)
 
     def render() -> dict[str, str]:
@@ -78,7 +102,7 @@ def _headers(generated: Generated, names: list[str]) -> Generated:
     return Generated(key_of([begin, generated.key]), render)
 
 
-def _standard(source: KernelSource) -> list[str]:
+def standard_headers(source: KernelSource) -> list[str]:
     """Return the headers in angle brackets of a source and of the files that it includes.
 
     They come before the numbers are replaced, as they are made for the language's own.
@@ -102,9 +126,19 @@ def _standard(source: KernelSource) -> list[str]:
     return [name for name in found if not any((one / name[1:-1]).is_file() for one in own)]
 
 
-EXACT_CPP = ExactCpp()
+def _key(dtype: str) -> str:
+    """Return the number by which C++ knows a dtype in an exact build: its code, and its bits."""
+    if dtype in CODES:
+        return str(CODES[dtype] << 8 | BITS)
+    kind, bits = re.sub(r"\d", "", dtype), re.sub(r"\D", "", dtype) or "8"
+    return str({"int": 0, "uint": 1, "bool": 6}[kind] << 8 | int(bits))
 
 
-def exact(source: KernelSource) -> KernelSource:
-    """Return a C++ source as a source whose numbers are never rounded."""
-    return replace(source, language=EXACT_CPP)
+def exact(source: KernelSource, dtypes: str | None = None) -> KernelSource:
+    """Return a C++ source as a source whose numbers are never rounded.
+
+    Args:
+        source: the kernel.
+        dtypes: the choice of dtypes to compile the kernel for; by default all.
+    """
+    return replace(source, language=ExactCpp(dtypes))

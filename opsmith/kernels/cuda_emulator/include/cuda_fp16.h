@@ -33,7 +33,9 @@ inline __half __int2half_rn(int x) { return x; }
 inline __half __uint2half_rn(unsigned x) { return x; }
 inline int __half2int_rn(__half x) { return __float2int_rn(x); }
 inline int __half2int_rz(__half x) { return __float2int_rz(x); }
+#ifndef OPSMITH_EXACT
 inline unsigned short __half_as_ushort(__half x) { return x.bits; }
 inline short __half_as_short(__half x) { return static_cast<short>(x.bits); }
 inline __half __ushort_as_half(unsigned short x) { return __half_raw{x}; }
 inline __half __short_as_half(short x) { return __half_raw{static_cast<unsigned short>(x)}; }
+#endif

@@ -4,6 +4,8 @@
 #include <opsmith/detail/dtypes.h>
 #include <opsmith/detail/text.h>
 
+#include <algorithm>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -82,10 +84,30 @@ std::string names_of(list<Combinations...>) {
 // Stands for a dtype variable that no argument of the call bound: any type will do.
 inline constexpr uint32_t any_dtype = ~uint32_t{0};
 
+// An exact build compiles the combination that is compared, and no other: those for half precision
+// may read bits.
+#ifdef OPSMITH_EXACT_ONLY
+inline constexpr uint32_t exact_only[] = {OPSMITH_EXACT_ONLY};
+template <typename... Types>
+constexpr bool is_left_out() {
+  constexpr uint32_t keys[] = {dtype_traits<Types>::key...};
+  return !std::equal(std::begin(keys), std::end(keys), std::begin(exact_only),
+                     std::end(exact_only));
+}
+#else
+template <typename... Types>
+constexpr bool is_left_out() {
+  return false;
+}
+#endif
+
 template <typename Body, typename... Types, std::size_t... I>
 bool run_if(types<Types...>, std::index_sequence<I...>, const uint32_t* keys, Body&& body) {
-  const bool fits = ((keys[I] == dtype_traits<Types>::key || keys[I] == any_dtype) && ...);
-  if (fits) body.template operator()<Types...>();
+  const bool fits = !is_left_out<Types...>() &&
+                    ((keys[I] == dtype_traits<Types>::key || keys[I] == any_dtype) && ...);
+  if constexpr (!is_left_out<Types...>()) {
+    if (fits) body.template operator()<Types...>();
+  }
   return fits;
 }
 

@@ -26,8 +26,9 @@ using identity = typename Identity<T>::type;
 template <typename T, typename... Types>
 inline constexpr bool is_one_of = (std::is_same_v<T, Types> || ...);
 template <typename T>
-inline constexpr bool is_shuffled = std::is_arithmetic_v<T> || std::is_enum_v<T> ||
-                                    is_one_of<T, __half, __half2, __nv_bfloat16, __nv_bfloat162>;
+inline constexpr bool is_shuffled =
+    std::is_arithmetic_v<T> || std::is_enum_v<T> ||
+    is_one_of<T, float, double, __half, __half2, __nv_bfloat16, __nv_bfloat162>;
 
 // The bits of a value of up to eight bytes.
 template <typename T>
@@ -44,6 +45,26 @@ T from_bits(uint64_t bits) {
   std::memcpy(static_cast<void*>(&value), &bits, sizeof value);
   return value;
 }
+
+// Numbers that are never rounded are as wide as two values or four, each exchanged by itself.
+#ifdef OPSMITH_EXACT
+template <typename T, typename Exchange>
+T exchanged_in_parts(const T& value, Exchange exchange) {
+  constexpr size_t count = sizeof(T) / sizeof(uint64_t);
+  uint64_t parts[count];
+  std::memcpy(static_cast<void*>(parts), static_cast<const void*>(&value), sizeof value);
+  for (uint64_t& part : parts) part = exchange(part);
+  T result;
+  std::memcpy(static_cast<void*>(&result), static_cast<const void*>(parts), sizeof result);
+  return result;
+}
+#define OPSMITH_IN_PARTS(call)                                                                \
+  if constexpr (sizeof(T) > 8) {                                                              \
+    return opsmith::emulated::exchanged_in_parts(value, [&](uint64_t part) { return call; }); \
+  } else
+#else
+#define OPSMITH_IN_PARTS(call)
+#endif
 
 // The alignment that `alignas` would give.
 template <typename T>
@@ -153,45 +174,53 @@ template <typename T, bool any_type = false>
 T __shfl_sync(unsigned mask, T value, int source, int width = 32,
               opsmith_place place = opsmith::emulated::here()) {
   static_assert(any_type || opsmith::emulated::is_shuffled<T>, OPSMITH_SHUFFLED);
-  const char* what = "__shfl_sync";
-  using namespace opsmith::emulated;
-  const Lanes lanes = exchange(mask, to_bits(value), what, place);
-  const unsigned segment = lanes.lane / width * width;
-  return from_bits<T>(
-      value_of(lanes, segment + (static_cast<unsigned>(source) & (width - 1)), what, place));
+  OPSMITH_IN_PARTS((__shfl_sync<uint64_t, true>(mask, part, source, width, place))) {
+    const char* what = "__shfl_sync";
+    using namespace opsmith::emulated;
+    const Lanes lanes = exchange(mask, to_bits(value), what, place);
+    const unsigned segment = lanes.lane / width * width;
+    return from_bits<T>(
+        value_of(lanes, segment + (static_cast<unsigned>(source) & (width - 1)), what, place));
+  }
 }
 template <typename T, bool any_type = false>
 T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32,
                    opsmith_place place = opsmith::emulated::here()) {
   static_assert(any_type || opsmith::emulated::is_shuffled<T>, OPSMITH_SHUFFLED);
-  const char* what = "__shfl_down_sync";
-  using namespace opsmith::emulated;
-  const Lanes lanes = exchange(mask, to_bits(value), what, place);
-  const unsigned within = lanes.lane % width;
-  if (within + delta >= static_cast<unsigned>(width)) return value;
-  return from_bits<T>(value_of(lanes, lanes.lane + delta, what, place));
+  OPSMITH_IN_PARTS((__shfl_down_sync<uint64_t, true>(mask, part, delta, width, place))) {
+    const char* what = "__shfl_down_sync";
+    using namespace opsmith::emulated;
+    const Lanes lanes = exchange(mask, to_bits(value), what, place);
+    const unsigned within = lanes.lane % width;
+    if (within + delta >= static_cast<unsigned>(width)) return value;
+    return from_bits<T>(value_of(lanes, lanes.lane + delta, what, place));
+  }
 }
 template <typename T, bool any_type = false>
 T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32,
                  opsmith_place place = opsmith::emulated::here()) {
   static_assert(any_type || opsmith::emulated::is_shuffled<T>, OPSMITH_SHUFFLED);
-  const char* what = "__shfl_up_sync";
-  using namespace opsmith::emulated;
-  const Lanes lanes = exchange(mask, to_bits(value), what, place);
-  if (lanes.lane % width < delta) return value;
-  return from_bits<T>(value_of(lanes, lanes.lane - delta, what, place));
+  OPSMITH_IN_PARTS((__shfl_up_sync<uint64_t, true>(mask, part, delta, width, place))) {
+    const char* what = "__shfl_up_sync";
+    using namespace opsmith::emulated;
+    const Lanes lanes = exchange(mask, to_bits(value), what, place);
+    if (lanes.lane % width < delta) return value;
+    return from_bits<T>(value_of(lanes, lanes.lane - delta, what, place));
+  }
 }
 template <typename T, bool any_type = false>
 T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32,
                   opsmith_place place = opsmith::emulated::here()) {
   static_assert(any_type || opsmith::emulated::is_shuffled<T>, OPSMITH_SHUFFLED);
-  const char* what = "__shfl_xor_sync";
-  using namespace opsmith::emulated;
-  const Lanes lanes = exchange(mask, to_bits(value), what, place);
-  const unsigned source = lanes.lane ^ static_cast<unsigned>(lane_mask);
-  // The lanes of earlier segments may be read, those of later segments not.
-  if (source >= (lanes.lane / width + 1) * width) return value;
-  return from_bits<T>(value_of(lanes, source, what, place));
+  OPSMITH_IN_PARTS((__shfl_xor_sync<uint64_t, true>(mask, part, lane_mask, width, place))) {
+    const char* what = "__shfl_xor_sync";
+    using namespace opsmith::emulated;
+    const Lanes lanes = exchange(mask, to_bits(value), what, place);
+    const unsigned source = lanes.lane ^ static_cast<unsigned>(lane_mask);
+    // The lanes of earlier segments may be read, those of later segments not.
+    if (source >= (lanes.lane / width + 1) * width) return value;
+    return from_bits<T>(value_of(lanes, source, what, place));
+  }
 }
 
 inline unsigned __ballot_sync(unsigned mask, int predicate,

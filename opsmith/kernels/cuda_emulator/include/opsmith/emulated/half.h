@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 
+#ifndef OPSMITH_EXACT
 namespace opsmith::emulated {
 
 // Converts to a 16-bit float: rounds to nearest, ties to even.
@@ -41,9 +42,38 @@ inline float from_bfloat16(uint16_t bits) {
 }
 
 }  // namespace opsmith::emulated
+#endif
 
-// Both kinds, and their pairs. `Number` is the class, `Pair` two of it.
-#define OPSMITH_SHORT_FLOAT(Number, Pair, Raw, RawPair, to, from)                            \
+// The class of a number. In an exact build it holds the number itself, without any bits.
+#ifdef OPSMITH_EXACT
+#define OPSMITH_SHORT_ALIGNED
+#define OPSMITH_SHORT_CLASS(Number, Raw, to, from)                                   \
+  struct Number {                                                                    \
+    float value;                                                                     \
+    Number() = default;                                                              \
+    template <typename N>                                                            \
+      requires std::is_convertible_v<N, float>                                       \
+    Number(N number) : value(number) {}                                              \
+    operator float() const { return value; }                                         \
+    Number& operator+=(Number other) { return *this = Number(value + other.value); } \
+    Number& operator-=(Number other) { return *this = Number(value - other.value); } \
+    Number& operator*=(Number other) { return *this = Number(value * other.value); } \
+    Number& operator/=(Number other) { return *this = Number(value / other.value); } \
+    friend Number operator+(Number a, Number b) { return a.value + b.value; }        \
+    friend Number operator-(Number a, Number b) { return a.value - b.value; }        \
+    friend Number operator*(Number a, Number b) { return a.value * b.value; }        \
+    friend Number operator/(Number a, Number b) { return a.value / b.value; }        \
+    friend Number operator-(Number a) { return -a.value; }                           \
+    friend bool operator==(Number a, Number b) { return a.value == b.value; }        \
+    friend bool operator!=(Number a, Number b) { return a.value != b.value; }        \
+    friend bool operator<(Number a, Number b) { return a.value < b.value; }          \
+    friend bool operator>(Number a, Number b) { return a.value > b.value; }          \
+    friend bool operator<=(Number a, Number b) { return a.value <= b.value; }        \
+    friend bool operator>=(Number a, Number b) { return a.value >= b.value; }        \
+  };
+#else
+#define OPSMITH_SHORT_ALIGNED alignas(4)
+#define OPSMITH_SHORT_CLASS(Number, Raw, to, from)                                           \
   struct Raw {                                                                               \
     unsigned short x;                                                                        \
   };                                                                                         \
@@ -64,8 +94,13 @@ inline float from_bfloat16(uint16_t bits) {
     Number& operator-=(Number other) { return *this = Number(float(*this) - float(other)); } \
     Number& operator*=(Number other) { return *this = Number(float(*this) * float(other)); } \
     Number& operator/=(Number other) { return *this = Number(float(*this) / float(other)); } \
-  };                                                                                         \
-  struct alignas(4) Pair {                                                                   \
+  };
+#endif
+
+// Both kinds, and their pairs. `Number` is the class, `Pair` two of it.
+#define OPSMITH_SHORT_FLOAT(Number, Pair, Raw, RawPair, to, from)                            \
+  OPSMITH_SHORT_CLASS(Number, Raw, to, from)                                                 \
+  struct OPSMITH_SHORT_ALIGNED Pair {                                                        \
     Number x, y;                                                                             \
   };                                                                                         \
   using RawPair = Pair;                                                                      \
@@ -124,6 +159,9 @@ inline float from_bfloat16(uint16_t bits) {
 
 // The operators of a number alone. Without them, its arithmetic is float's, as it converts to
 // float.
+#ifdef OPSMITH_EXACT
+#define OPSMITH_SHORT_OPERATORS(Number)
+#else
 #define OPSMITH_SHORT_OPERATORS(Number)                                               \
   inline Number operator+(Number a, Number b) { return Number(float(a) + float(b)); } \
   inline Number operator-(Number a, Number b) { return Number(float(a) - float(b)); } \
@@ -136,3 +174,4 @@ inline float from_bfloat16(uint16_t bits) {
   inline bool operator>(Number a, Number b) { return float(a) > float(b); }           \
   inline bool operator<=(Number a, Number b) { return float(a) <= float(b); }         \
   inline bool operator>=(Number a, Number b) { return float(a) >= float(b); }
+#endif

@@ -35,13 +35,15 @@ constexpr std::common_type_t<A, B> max(A a, B b) {
 
 // Numbers of 16 bits convert to float, as in CUDA.
 template <typename A, typename B>
-  requires((std::is_class_v<A> || std::is_class_v<B>) && std::is_convertible_v<A, float> &&
+  requires(!(std::is_arithmetic_v<A> && std::is_arithmetic_v<B>) &&
+           (std::is_class_v<A> || std::is_class_v<B>) && std::is_convertible_v<A, float> &&
            std::is_convertible_v<B, float>)
 float min(A a, B b) {
   return std::fmin(static_cast<float>(a), static_cast<float>(b));
 }
 template <typename A, typename B>
-  requires((std::is_class_v<A> || std::is_class_v<B>) && std::is_convertible_v<A, float> &&
+  requires(!(std::is_arithmetic_v<A> && std::is_arithmetic_v<B>) &&
+           (std::is_class_v<A> || std::is_class_v<B>) && std::is_convertible_v<A, float> &&
            std::is_convertible_v<B, float>)
 float max(A a, B b) {
   return std::fmax(static_cast<float>(a), static_cast<float>(b));
@@ -62,9 +64,11 @@ inline float cospif(float x) { return static_cast<float>(std::cos(M_PI * x)); }
 inline double sinpi(double x) { return std::sin(M_PI * x); }
 inline double cospi(double x) { return std::cos(M_PI * x); }
 inline float rhypotf(float x, float y) { return 1.0f / std::hypot(x, y); }
+#ifndef OPSMITH_EXACT  // these have no law
 inline float norm3df(float x, float y, float z) { return std::hypot(x, y, z); }
 inline double norm3d(double x, double y, double z) { return std::hypot(x, y, z); }
 inline float rnorm3df(float x, float y, float z) { return 1.0f / std::hypot(x, y, z); }
+#endif
 inline float normcdff(float x) { return 0.5f * std::erfc(-x * 0.70710678f); }
 inline double normcdf(double x) { return 0.5 * std::erfc(-x * 0.70710678118654752); }
 inline float __saturatef(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
@@ -87,6 +91,7 @@ inline float __fdividef(float x, float y) { return x / y; }
 inline float __frsqrt_rn(float x) { return 1.0f / std::sqrt(x); }
 
 // The host rounds to nearest; the other directions round the exact result.
+#ifndef OPSMITH_EXACT
 namespace opsmith::emulated {
 template <typename T, typename Wide>
 T rounded(Wide exact, int direction) {
@@ -103,8 +108,7 @@ T rounded(Wide exact, int direction) {
 }
 }  // namespace opsmith::emulated
 
-#define OPSMITH_BINARY(name, op)                                          \
-  inline float __f##name##_rn(float a, float b) { return a op b; }        \
+#define OPSMITH_ROUNDED(name, op)                                         \
   inline float __f##name##_rz(float a, float b) {                         \
     return opsmith::emulated::rounded<float>(double{a} op double{b}, 0);  \
   }                                                                       \
@@ -113,7 +117,17 @@ T rounded(Wide exact, int direction) {
   }                                                                       \
   inline float __f##name##_ru(float a, float b) {                         \
     return opsmith::emulated::rounded<float>(double{a} op double{b}, 1);  \
-  }                                                                       \
+  }
+OPSMITH_ROUNDED(add, +)
+OPSMITH_ROUNDED(sub, -)
+OPSMITH_ROUNDED(mul, *)
+OPSMITH_ROUNDED(div, /)
+#undef OPSMITH_ROUNDED
+inline float __double2float_rz(double x) { return opsmith::emulated::rounded<float>(x, 0); }
+#endif
+
+#define OPSMITH_BINARY(name, op)                                   \
+  inline float __f##name##_rn(float a, float b) { return a op b; } \
   inline double __d##name##_rn(double a, double b) { return a op b; }
 OPSMITH_BINARY(add, +)
 OPSMITH_BINARY(sub, -)
@@ -132,11 +146,15 @@ namespace opsmith::emulated {
 template <typename Int, typename Float>
 Int to_integer(Float value) {
   if (std::isnan(value)) return 0;
+#ifdef OPSMITH_EXACT
+  const auto wide = value.value;
+#else
   const long double wide = value;
-  if (wide <= static_cast<long double>(std::numeric_limits<Int>::min())) {
+#endif
+  if (wide <= static_cast<decltype(wide)>(std::numeric_limits<Int>::min())) {
     return std::numeric_limits<Int>::min();
   }
-  if (wide >= static_cast<long double>(std::numeric_limits<Int>::max())) {
+  if (wide >= static_cast<decltype(wide)>(std::numeric_limits<Int>::max())) {
     return std::numeric_limits<Int>::max();
   }
   return static_cast<Int>(value);
@@ -165,8 +183,8 @@ inline double __int2double_rn(int x) { return x; }
 inline double __uint2double_rn(unsigned x) { return x; }
 inline double __ll2double_rn(long long x) { return static_cast<double>(x); }
 inline float __double2float_rn(double x) { return static_cast<float>(x); }
-inline float __double2float_rz(double x) { return opsmith::emulated::rounded<float>(x, 0); }
 
+#ifndef OPSMITH_EXACT  // numbers that are never rounded have no bits
 inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
 inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
 inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
@@ -179,6 +197,7 @@ inline double __hiloint2double(int high, int low) {
   return std::bit_cast<double>(uint64_t{static_cast<unsigned>(high)} << 32 |
                                static_cast<unsigned>(low));
 }
+#endif
 
 inline int __clz(int x) { return std::countl_zero(static_cast<unsigned>(x)); }
 inline int __clzll(long long x) { return std::countl_zero(static_cast<unsigned long long>(x)); }
