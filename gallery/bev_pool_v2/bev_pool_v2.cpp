@@ -19,13 +19,15 @@ void add_channels(const bev_pool_v2_args<T>& a, int64_t p, int64_t end, int64_t 
                   Sum<T>* row) {
   const T* feat = a.feat.data() + c;
   Lanes<T> sum[kCount] = {};
-  if (!fresh) std::memcpy(sum, row, sizeof sum);
+  if (!fresh) {
+    for (int k = 0; k < kCount; ++k) sum[k] = Lanes<T>::load(row + k * kLanes<T>);
+  }
   for (; p < end; ++p) {
     const Sum<T> depth = static_cast<Sum<T>>(a.depth[a.ranks_depth[p]]);
     const T* pixel = feat + a.ranks_feat[p] * a.C;
     for (int k = 0; k < kCount; ++k) sum[k] += depth * load(pixel + k * kLanes<T>);
   }
-  std::memcpy(row, sum, sizeof sum);
+  for (int k = 0; k < kCount; ++k) sum[k].store(row + k * kLanes<T>);
 }
 
 // row[0..C) = the sum over the points [p, end) of depth * feat; += unless `fresh`.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <opsmith/kernel.h>
+#include <opsmith/vec.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -21,35 +22,22 @@ inline constexpr bool kInPlace = std::is_same_v<T, Sum<T>>;
 
 // Neighbouring channels in one register. A vector type and not an array: of an array, GCC's
 // unroll-and-jam makes a loop that keeps the sums in memory, five times slower.
-#if defined(__AVX512F__)
-inline constexpr int kRegister = 64;
-#elif defined(__AVX__)
-inline constexpr int kRegister = 32;
-#else
-inline constexpr int kRegister = 16;
-#endif
-template <typename S>
-struct Vector {
-  static constexpr int kLanes = kRegister / sizeof(S);
-  typedef S type __attribute__((vector_size(kRegister)));
-  typedef uint32_t bits __attribute__((vector_size(kRegister)));
-  typedef uint16_t half_bits __attribute__((vector_size(kRegister / 2)));
-};
 template <typename T>
-using Lanes = typename Vector<Sum<T>>::type;
+using Lanes = opsmith::Vec<Sum<T>, opsmith::lanes<Sum<T>>>;
 template <typename T>
-inline constexpr int kLanes = Vector<Sum<T>>::kLanes;
+inline constexpr int kLanes = Lanes<T>::lanes;
 
 // Reads kLanes<T> elements.
 template <typename T>
 inline Lanes<T> load(const T* from) {
-  Lanes<T> lanes;
   if constexpr (kInPlace<T>) {
-    std::memcpy(&lanes, from, sizeof lanes);
+    return Lanes<T>::load(from);
   } else {
     // The compiler converts neither half type by vectors from their classes.
-    using Bits = typename Vector<float>::bits;
-    typename Vector<float>::half_bits halves;
+    typedef uint32_t Bits __attribute__((vector_size(opsmith::vector_bytes)));
+    typedef uint16_t Halves __attribute__((vector_size(opsmith::vector_bytes / 2)));
+    Lanes<T> lanes;
+    Halves halves;
     std::memcpy(&halves, from, sizeof halves);
     Bits bits = __builtin_convertvector(halves, Bits);
     if constexpr (std::is_same_v<T, opsmith::bfloat16>) {
@@ -61,12 +49,14 @@ inline Lanes<T> load(const T* from) {
       const Bits magnitude = (bits & 0x7fff) << 13;
       std::memcpy(&lanes, &magnitude, sizeof lanes);
       lanes *= 0x1p112f;
+      Bits scaled;
+      std::memcpy(&scaled, &lanes, sizeof scaled);
       const Bits special = reinterpret_cast<Bits>((bits & 0x7c00) == 0x7c00) & 0x7f800000;
-      bits = reinterpret_cast<Bits>(lanes) | special | ((bits & 0x8000) << 16);
+      bits = scaled | special | ((bits & 0x8000) << 16);
       std::memcpy(&lanes, &bits, sizeof lanes);
     }
+    return lanes;
   }
-  return lanes;
 }
 
 // sums[c] += scale * row[c] for c in [0, count).
@@ -74,28 +64,9 @@ template <typename T>
 inline void add_scaled(Sum<T>* sums, Sum<T> scale, const T* row, int64_t count) {
   int64_t c = 0;
   for (; c + kLanes<T> <= count; c += kLanes<T>) {
-    Lanes<T> sum;
-    std::memcpy(&sum, sums + c, sizeof sum);
-    sum += scale * load(row + c);
-    std::memcpy(sums + c, &sum, sizeof sum);
+    (Lanes<T>::load(sums + c) + scale * load(row + c)).store(sums + c);
   }
   for (; c < count; ++c) sums[c] += scale * static_cast<Sum<T>>(row[c]);
-}
-
-// The sum of the elements of a vector of kBytes.
-template <typename S, int kBytes>
-inline S fold(const void* from) {
-  if constexpr (kBytes == sizeof(S)) {
-    S sum;
-    std::memcpy(&sum, from, sizeof sum);
-    return sum;
-  } else {
-    typedef S Half __attribute__((vector_size(kBytes / 2)));
-    Half halves[2];
-    std::memcpy(halves, from, sizeof halves);
-    halves[0] += halves[1];
-    return fold<S, kBytes / 2>(halves);
-  }
 }
 
 // The sum of left[c] * right[c] for c in [0, count).
@@ -104,7 +75,7 @@ inline Sum<T> dot(const T* left, const T* right, int64_t count) {
   Lanes<T> lanes = {};
   int64_t c = 0;
   for (; c + kLanes<T> <= count; c += kLanes<T>) lanes += load(left + c) * load(right + c);
-  Sum<T> sum = fold<Sum<T>, kRegister>(&lanes);
+  Sum<T> sum = lanes.sum();
   for (; c < count; ++c) sum += static_cast<Sum<T>>(left[c]) * static_cast<Sum<T>>(right[c]);
   return sum;
 }

@@ -91,33 +91,32 @@ template <typename A, bool whole_vectors, int64_t width>
 inline void spread(const deform::Corners<A>& at, int64_t count, int64_t channels, const A* columns,
                    const A* rows, int64_t stride, A* grad_rows, A* partial, int64_t part_stride) {
   using V = gemm::Vector<A>;
-  using Value = typename V::type;
   for (int64_t i = 0; i < count; ++i, columns += width) {
     const A* from[4];
     A* to[4];
-    Value share[4], dot[4];
+    V share[4], dot[4];
     for (int k = 0; k < 4; ++k) {
       from[k] = rows + at.row[k][i] * stride;
       to[k] = grad_rows + at.row[k][i] * width;
       share[k] = V::fill(at.share[k][i] * at.mask[i]);
-      dot[k] = Value{};
+      dot[k] = V{};
     }
     for (int64_t c = 0; c < channels; c += V::lanes) {
-      Value column = V::load(columns + c);
-      Value corner[4];
+      V column = V::load(columns + c);
+      V corner[4];
       for (int k = 0; k < 4; ++k) corner[k] = V::load(from[k] + c);
       if constexpr (!whole_vectors) {
         // The other lanes belong to other strips; what they hold may be infinite.
-        column = V::first(column, channels - c);
-        for (int k = 0; k < 4; ++k) corner[k] = V::first(corner[k], channels - c);
+        column = column.first(channels - c);
+        for (int k = 0; k < 4; ++k) corner[k] = corner[k].first(channels - c);
       }
       for (int k = 0; k < 4; ++k) {
         dot[k] += column * corner[k];
-        V::store(to[k] + c, V::load(to[k] + c) + column * share[k]);
+        (V::load(to[k] + c) + column * share[k]).store(to[k] + c);
       }
     }
-    const A low_low = V::sum(dot[0]), low_high = V::sum(dot[1]);
-    const A high_low = V::sum(dot[2]), high_high = V::sum(dot[3]);
+    const A low_low = dot[0].sum(), low_high = dot[1].sum();
+    const A high_low = dot[2].sum(), high_high = dot[3].sum();
     const A y = at.y[i], x = at.x[i], mask = at.mask[i];
     partial[part_y * part_stride + i] =
         mask * ((1 - x) * (high_low - low_low) + x * (high_high - low_high));

@@ -74,27 +74,20 @@ inline void transpose(const From* from, int64_t from_stride, To* to, int64_t to_
                       int64_t rows, int64_t columns) {
   int64_t r = 0;
   if constexpr (std::is_same_v<From, float> && std::is_same_v<To, float>) {
-    typedef float quad __attribute__((vector_size(16)));
-    typedef int32_t index __attribute__((vector_size(16)));
+    using V = opsmith::Vec<float, 4>;
     for (; r + 4 <= rows; r += 4) {
       int64_t c = 0;
       for (; c + 4 <= columns; c += 4) {
-        quad in[4];
-        for (int i = 0; i < 4; ++i) std::memcpy(&in[i], from + (r + i) * from_stride + c, 16);
-#if defined(__clang__)
-#define DEFORM_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-#define DEFORM_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, index{__VA_ARGS__})
-#endif
-        const quad low01 = DEFORM_SHUFFLE(in[0], in[1], 0, 4, 1, 5);
-        const quad high01 = DEFORM_SHUFFLE(in[0], in[1], 2, 6, 3, 7);
-        const quad low23 = DEFORM_SHUFFLE(in[2], in[3], 0, 4, 1, 5);
-        const quad high23 = DEFORM_SHUFFLE(in[2], in[3], 2, 6, 3, 7);
-        const quad out[4] = {
-            DEFORM_SHUFFLE(low01, low23, 0, 1, 4, 5), DEFORM_SHUFFLE(low01, low23, 2, 3, 6, 7),
-            DEFORM_SHUFFLE(high01, high23, 0, 1, 4, 5), DEFORM_SHUFFLE(high01, high23, 2, 3, 6, 7)};
-#undef DEFORM_SHUFFLE
-        for (int i = 0; i < 4; ++i) std::memcpy(to + (c + i) * to_stride + r, &out[i], 16);
+        V in[4];
+        for (int i = 0; i < 4; ++i) in[i] = V::load(from + (r + i) * from_stride + c);
+        const V low01 = V::shuffle<0, 4, 1, 5>(in[0], in[1]);
+        const V high01 = V::shuffle<2, 6, 3, 7>(in[0], in[1]);
+        const V low23 = V::shuffle<0, 4, 1, 5>(in[2], in[3]);
+        const V high23 = V::shuffle<2, 6, 3, 7>(in[2], in[3]);
+        const V out[4] = {
+            V::shuffle<0, 1, 4, 5>(low01, low23), V::shuffle<2, 3, 6, 7>(low01, low23),
+            V::shuffle<0, 1, 4, 5>(high01, high23), V::shuffle<2, 3, 6, 7>(high01, high23)};
+        for (int i = 0; i < 4; ++i) out[i].store(to + (c + i) * to_stride + r);
       }
       for (; c < columns; ++c) {
         for (int i = 0; i < 4; ++i) to[c * to_stride + r + i] = from[(r + i) * from_stride + c];
@@ -189,7 +182,7 @@ struct Corners {
 
   Corners(A* memory, int64_t pixels) {
     for (int i = 0; i < 4; ++i) {
-      row[i] = reinterpret_cast<int32_t*>(memory + i * pixels);
+      row[i] = static_cast<int32_t*>(static_cast<void*>(memory + i * pixels));
       share[i] = memory + (4 + i) * pixels;
     }
     y = memory + 8 * pixels, x = memory + 9 * pixels, mask = memory + 10 * pixels;
@@ -317,8 +310,9 @@ inline void sample(const Corners<A>& at, int64_t count, const A* rows, int64_t s
     A* to = columns + i * column_stride;
     int64_t c = 0;
     for (; c < (exact ? channels - V::lanes + 1 : channels); c += V::lanes) {
-      V::store(to + c, s0 * V::load(p0 + c) + s1 * V::load(p1 + c) + s2 * V::load(p2 + c) +
-                           s3 * V::load(p3 + c));
+      const V value =
+          s0 * V::load(p0 + c) + s1 * V::load(p1 + c) + s2 * V::load(p2 + c) + s3 * V::load(p3 + c);
+      value.store(to + c);
     }
     for (; c < channels; ++c) {
       to[c] = s0[0] * p0[c] + s1[0] * p1[c] + s2[0] * p2[c] + s3[0] * p3[c];

@@ -24,7 +24,7 @@ void product(int64_t depth, const T* a, const T* panel, T* c, bool accumulate) {
   }                                                                                             \
   extern "C" type sum_of_first_##type(const type* values, int64_t count) {                      \
     using V = gemm::Vector<type>;                                                               \
-    return V::sum(V::first(V::load(values), count));                                            \
+    return V::load(values).first(count).sum();                                                  \
   }
 ENTRIES(float)
 ENTRIES(double)

@@ -23,6 +23,7 @@ from gallery.deform_conv2d.deform_conv2d import (
 from gallery.deform_conv2d.inputs import backward_cases, case, cases
 from gallery.deform_conv2d.module import DeformConv2d
 from gallery.deform_conv2d.module import deform_conv2d as as_in_torchvision
+from opsmith.kernels import INCLUDE
 from opsmith.kernels.build.toolchain import find_compiler
 
 CASES = list(cases(torch.float64, 0))
@@ -437,7 +438,10 @@ class TestGemm:
         library = tmp_path_factory.mktemp("gemm") / "gemm.so"
         options = ["-O3", f"-march={request.param}", "-std=c++20", "-shared", "-fPIC", "-Wall"]
         source = here / "gemm_entry.cpp"
-        command = [compiler, *options, "-Werror", f"-I{header}", source, "-o", library]
+        command = [
+            *(compiler, *options, "-Werror", f"-I{header}", f"-I{INCLUDE}"),
+            *(source, "-o", library),
+        ]
         subprocess.run(command, check=True)
         return ctypes.CDLL(str(library))
 
