@@ -1,0 +1,48 @@
+"""A release knows the repository's address: PyPI shows its README, and every link leads there."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    tomllib = pytest.importorskip("tomli")
+
+REPOSITORY = Path(__file__).parents[2]
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def test_every_link_of_a_released_readme_is_absolute_and_leads_to_a_file():
+    import release
+
+    text = release.readme((REPOSITORY / "README.md").read_text(), "them/opsmith", "v0.1.0")
+    links = LINK.findall(text)
+    assert len(links) > 20
+    assert [link for link in links if not link.startswith("https://")] == []
+    own = [link for link in links if "them/opsmith/" in link]
+    assert [link for link in own if ".svg" in link] == [
+        "https://raw.githubusercontent.com/them/opsmith/v0.1.0/docs/assets/check.svg"
+    ]
+    for link in own:
+        path = link.partition("/v0.1.0/")[2].partition("#")[0]
+        assert (REPOSITORY / path).exists(), link
+
+
+def test_the_install_line_of_a_release_can_be_pasted():
+    import release
+
+    text = release.readme((REPOSITORY / "README.md").read_text(), "them/opsmith", "v0.1.0")
+    assert 'pip install "opsmith[check,onnx] @ git+https://github.com/them/opsmith"' in text
+
+
+def test_a_release_states_the_projects_addresses():
+    import release
+
+    before = (REPOSITORY / "pyproject.toml").read_text()
+    after = tomllib.loads(release.project(before, "them/opsmith"))
+    urls = after["project"].pop("urls")
+    assert urls["Source"] == "https://github.com/them/opsmith"
+    assert after == tomllib.loads(before)
