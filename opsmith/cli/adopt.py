@@ -1,5 +1,6 @@
 """The command `opsmith adopt`: parse, draft, print the declaration."""
 
+import ast
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated
@@ -67,6 +68,8 @@ def register(app: typer.Typer) -> None:
         """
         if out is not None and out.exists():
             raise AdoptError(f"{out} exists already; nothing was written")
+        if example is not None:
+            _require_arguments(example)
         with output.progress() as tell:
             tell(0, 0, f"calling {name}")
             text = _drafted(name, example, modules or [])
@@ -75,6 +78,16 @@ def register(app: typer.Typer) -> None:
             return
         out.write_text(text, encoding="utf-8")
         output.say(f"{out}\n\nTry it:  opsmith check {out}")
+
+
+def _require_arguments(example: str) -> None:
+    try:
+        ast.parse(f"call({example})", mode="eval")
+    except SyntaxError as error:
+        raise AdoptError(
+            f'--example {example!r}: expected a call\'s arguments, as in "torch.rand(5, 4), k=2": '
+            f"{error.msg}"
+        ) from None
 
 
 def _drafted(name: str, example: str | None, modules: list[str]) -> str:

@@ -5,6 +5,7 @@ Modules that import torch are imported inside a command, so that `opsmith --help
 
 import errno
 import json
+import re
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +23,10 @@ _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, 
 
 #: The class of mistakes on the command line, which typer raises and does not export.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+
+#: The end of Click's message about an unknown option, which lists similar options.
+_POSSIBLE = re.compile(r"\.? \(Possible options: ([^)]+)\)\.?$")
 
 
 class _Commands(TyperGroup):
@@ -78,6 +83,7 @@ class _Commands(TyperGroup):
 def _in_one_line(error: Any) -> str:
     """Return the message of a mistake on the command line, with the command that helps."""
     text = " ".join(error.format_message().split())
+    text = _POSSIBLE.sub(lambda found: f"; did you mean {found[1].replace(', ', ' or ')}?", text)
     command = error.ctx.command_path if error.ctx is not None else "opsmith"
     return f"{text if text.endswith(('.', '?')) else text + '.'} See {command} --help"
 
@@ -144,7 +150,7 @@ def new(
 
 @app.command()
 def doctor(as_json: AsJson = False) -> None:
-    """Say which compilers and runtimes are here, and how to get those that are not."""
+    """List the compilers and runtimes of this machine, and say how to get missing ones."""
     from opsmith.cli import doctor as examination
 
     findings = list(examination.examine())

@@ -403,7 +403,7 @@ def judge(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Judge kernels that nobody trusts, in a process where their code never runs.
+    """Judge untrusted kernels; the process that reaches the verdict never runs their code.
 
     Exit code 0: accepted. 1: refused, with the failures. 2: a file is missing or does not import.
     5: a check was cut short, or there is nothing to judge. 6: the machine grants no sandbox.
@@ -472,7 +472,10 @@ def _judge_folder(spec: Path, folder: Path | None, jobs: int, options: dict[str,
     """Judge every Python file in a folder, and return the exit code."""
     from opsmith.judge.service import CODES, judge_all
 
-    files = sorted(folder.glob("*.py")) if folder is not None and folder.is_dir() else []
+    if folder is not None and not folder.is_dir():
+        output.say_error(f"no such folder: {folder}")
+        return 2
+    files = sorted(folder.glob("*.py")) if folder is not None else []
     if not files or not spec.is_file():
         output.say_error(f"no such file: {spec}" if files else f"{folder} has no Python files")
         return 2

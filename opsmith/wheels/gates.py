@@ -17,7 +17,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from opsmith.errors import BuildError, ExportError, MissingDependencyError, OpsmithError
+from opsmith.errors import (
+    BuildError,
+    ExportError,
+    MissingDependencyError,
+    OpsmithError,
+    OptionError,
+)
 from opsmith.kernels import prebuilt
 from opsmith.kernels.build import progress, toolchain
 from opsmith.kernels.build.audit import dynamic_symbols
@@ -93,12 +99,13 @@ def _headers(asked: str) -> TorchPaths:
     """Return PyTorch's headers, of a release or in a folder.
 
     Raises:
+        OptionError: `asked` is neither a release nor a folder of PyTorch.
         ExportError: the headers are not available.
     """
     if Path(asked).is_dir():
         paths = paths_of(Path(asked).resolve())
         if not paths.version or not (paths.include[0] / "ATen").is_dir():
-            raise ExportError(
+            raise OptionError(
                 f"{asked}: is no PyTorch: version.py or include/ATen is missing. Name the folder "
                 "torch in its site-packages."
             )
@@ -107,7 +114,7 @@ def _headers(asked: str) -> TorchPaths:
     if installed is not None and prebuilt.release_of(installed.version) == asked:
         return installed
     if not re.fullmatch(r"\d+\.\d+\.\d+", asked):
-        raise ExportError(f"{asked}: is neither a release of PyTorch, as 2.10.0, nor a folder")
+        raise OptionError(f"{asked}: is neither a release of PyTorch, as 2.10.0, nor a folder")
     folder = cache_folder() / "wheels" / "headers" / asked
 
     def there() -> Path | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from opsmith.errors import ExportError, MissingDependencyError
+from opsmith.errors import ExportError, MissingDependencyError, OptionError
 from opsmith.operators import Operator
 from opsmith.operators.importing import declared_by, import_module
 
@@ -119,14 +119,15 @@ def read(source: Path, name: str | None = None, version: str | None = None) -> P
         version: the distribution's version, for a file; by default 0.1.0.
 
     Raises:
-        ExportError: `source` is neither, or declares no operator.
+        OptionError: `source` is neither.
+        ExportError: `source` declares no operator.
     """
     source = source.resolve()
     if source.is_file() and source.suffix == ".py":
         return _of_file(source, name, version)
     if (source / "pyproject.toml").is_file():
         return _of_folder(source)
-    raise ExportError(
+    raise OptionError(
         f"{source}: is neither a Python file nor a folder with a pyproject.toml. "
         "`opsmith wheel op.py` makes a wheel of one file."
     )
