@@ -62,7 +62,7 @@ def storage_error(error: OSError, path: Path) -> StorageError:
     why = f"{error.strerror or error}: {path}"
     help_ = "Free some space, or set" if error.errno in _FULL else "Set"
     # The folder that cannot be made may be the parent of the cache.
-    missing = cache_folder().is_relative_to(path) and not path.exists()
+    missing = cache_folder().is_relative_to(path) and not os.path.exists(path)
     if missing or path.is_relative_to(cache_folder()):
         what = f"the cache {cache_folder()} cannot be written ({why}). {help_} OPSMITH_CACHE"
     elif path == temporary_folder() or any(part.endswith(SCRATCH) for part in path.parts):

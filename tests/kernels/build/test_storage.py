@@ -42,6 +42,15 @@ def test_a_cache_in_an_impossible_place_is_refused_by_its_variable(
         toolchain.tool_version("/bin/true", "a test")
 
 
+def test_a_cache_of_too_long_a_name_is_refused_by_its_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / ("long" * 100)
+    monkeypatch.setenv("OPSMITH_CACHE", str(place))
+    with pytest.raises(StorageError, match=rf"the cache {place} cannot be written \(.*too long"):
+        write_atomically(cache_folder() / "text", "text")
+
+
 def test_a_cache_in_a_home_that_is_not_there_is_refused_by_its_variable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
