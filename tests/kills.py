@@ -1,6 +1,7 @@
 """Kill opsmith while it builds, exports and checks, and look for what is left of it.
 
-Run it as ``python tests/kills.py 100``: so many kills, in turn by SIGKILL, SIGTERM and SIGINT, each
+Run it as ``python tests/kills.py 100``, or a part of it as ``python tests/kills.py 100 --first 40``
+(those after the first 40): so many kills, in turn by SIGKILL, SIGTERM and SIGINT, each
 at a random moment of `opsmith build`, `opsmith export` or `opsmith check` with an empty cache of
 its own. After each it waits until all processes have ended, and looks for what would not be there
 without the kill: temporary folders, half artifacts, files in the cache under a temporary name.
@@ -235,12 +236,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("count", type=int, nargs="?", default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="leave out so many of them")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kills-") as folder:
         times = lengths(Path(folder, "lengths"))
         print("  ".join(f"{name} takes {one:.1f} s" for name, one in times.items()), flush=True)
         outcomes = []
-        for number, (command, which, seconds) in enumerate(plan(asked.count, asked.seed, times)):
+        kills = [*enumerate(plan(asked.count, asked.seed, times))]
+        for number, (command, which, seconds) in kills[asked.first :]:
             place = Path(folder, str(number))
             outcome = hit(place, command, SIGNALS[which], seconds, again=number % 5 == 0)
             outcomes.append(outcome)

@@ -1,11 +1,11 @@
 """The process that makes the calls, one after another; it may crash or hang, and is told apart.
 
-python fuzz_child.py RUNTIME FOLDER OPERATOR SEED
+python fuzz_child.py RUNTIME FOLDER OPERATOR,… SEED
 
-Loads the runtime, and reads lines ``FROM TO fuzz`` and ``FROM TO baseline``. For each it makes the
-calls, in a fork of its own where the runtime bears that, so that nothing is loaded again after a
-crash. Writes one line of JSON before the first call (``begin`` and the process), before each call
-(its number), after it (its outcome), and after the last.
+Loads the runtime, and reads lines ``OPERATOR FROM TO fuzz`` and ``OPERATOR FROM TO baseline``. For
+each it makes the calls, in a fork of its own where the runtime bears that, so that nothing is
+loaded again after a crash. Writes one line of JSON before the first call (``begin`` and the
+process), before each call (its number), after it (its outcome), and after the last.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ def describe(call: arguments.Call, way: str) -> str:
 
 
 def main() -> None:
-    name, folder, operator, seed = sys.argv[1:]
+    name, folder, operators, seed = sys.argv[1:]
     pipe = os.dup(1)
     os.dup2(2, 1)  # what a library prints must not mix with what is said here
 
@@ -278,12 +278,12 @@ def main() -> None:
         os.write(pipe, json.dumps(words).encode() + b"\n")
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    runtime = RUNTIMES[name](Path(folder), [operator])
+    runtime = RUNTIMES[name](Path(folder), operators.split(","))
     runtime.load()
-    fuzzer = Fuzzer(runtime, OPERATORS[operator], seed)
     say("loaded")
     for line in sys.stdin:
-        first, last, what = line.split()
+        operator, first, last, what = line.split()
+        fuzzer = Fuzzer(runtime, OPERATORS[operator], seed)
         if runtime.forks and (child := os.fork()):
             _, status = os.waitpid(child, 0)
             if status != 0:

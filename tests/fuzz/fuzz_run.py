@@ -2,6 +2,7 @@
 
 python tests/fuzz/fuzz_run.py                        1,000 calls in each runtime
     --calls 10000                                    so many in each, over its operators
+    --calls 2000 --first 300                         more, after each operator's first 300
     --runtimes eager jax --operators take add_to     these alone
     --runtimes eager --operators take --at 4711      one call, and its outcome
 
@@ -25,7 +26,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,10 +70,10 @@ class Tally:
 
 
 class Child:
-    """A process that makes the calls of one operator in one runtime."""
+    """A process that makes the calls of one runtime: it is loaded once for all operators."""
 
-    def __init__(self, tally: Tally, folder: Path, seed: str):
-        words = [tally.runtime, folder.resolve(), tally.operator, seed]
+    def __init__(self, runtime: str, operators: Sequence[str], folder: Path, seed: str):
+        words = [runtime, folder.resolve(), ",".join(operators), seed]
         self._process = subprocess.Popen(
             [sys.executable, HERE / "fuzz_child.py", *map(str, words)],
             stdin=subprocess.PIPE,
@@ -85,12 +86,12 @@ class Child:
         words = self._read(LOADING)
         if words != ["loaded"]:
             self.end()
-            raise SystemExit(f"{tally.runtime}: the process did not start: {words}")
+            raise SystemExit(f"{runtime}: the process did not start: {words}")
 
-    def calls(self, first: int, last: int, what: str) -> Iterator[list[Any]]:
+    def calls(self, operator: str, first: int, last: int, what: str) -> Iterator[list[Any]]:
         """Have calls made, and tell what is said of them, ``died`` and ``hung`` among it."""
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{first} {last} {what}\n".encode())
+        self._process.stdin.write(f"{operator} {first} {last} {what}\n".encode())
         self._process.stdin.flush()
         words: list[Any] = [""]
         while words[0] not in ("done", "died", "hung", "stale"):
@@ -102,6 +103,8 @@ class Child:
             os.kill(self._caller, signal.SIGKILL)
             if self._caller != self._process.pid:
                 self._read(HANGING)
+            else:
+                self._process.wait()
 
     def _read(self, seconds: float) -> list[Any] | None:
         """Return the next answer; `None` after the time limit, and ``died`` if the child ended."""
@@ -133,34 +136,54 @@ class Child:
         return self._process.wait()
 
 
-def fuzz(tally: Tally, folder: Path, seed: str, first: int, last: int) -> None:
-    """Make the calls, in as many processes as it takes."""
-    child, call, before = Child(tally, folder, seed), "", ""
-    while first < last:
-        for words in child.calls(first, last, "fuzz"):
-            if words[0] == "begin":
-                first, call = words[1:]
-            elif words[0] == "end":
-                note = words[3] if len(words) > 3 else ""
-                tally.add(words[2], first, note, call)
-                # This call is not to blame for anything that follows before the next one begins.
-                first, before, call = first + 1, call, "while the call was drawn"
-        if words[0] == "done":
-            break
-        if words[0] == "stale":
-            tally.stale.append(before)
-            continue
-        if not child.is_alive():
-            child = Child(tally, folder, seed)
-        outcome = "hung"
-        if words[0] == "died":
-            *_, baseline = child.calls(first, first + 1, "baseline")
-            outcome = "crashed" if baseline[0] == "done" else "crashed as torch.add"
-            if not child.is_alive():
-                child = Child(tally, folder, seed)
-        tally.add(outcome, first, f"{outcome}: {words}", call)
-        first += 1
-    child.end()
+class Fuzz:
+    """Makes calls in as many processes as it takes: usually one for a runtime.
+
+    Args:
+        runtime: its name.
+        operators: their short names.
+        folder: for the artifacts.
+        seed: decides the calls, with their numbers.
+    """
+
+    def __init__(self, runtime: str, operators: Sequence[str], folder: Path, seed: str):
+        self._words = (runtime, operators, folder, seed)
+        self._current: Child | None = None
+
+    def _child(self) -> Child:
+        if self._current is None or not self._current.is_alive():
+            self._current = Child(*self._words)
+        return self._current
+
+    def calls(self, operator: str, first: int, last: int) -> Tally:
+        """Make the calls of these numbers, and count what comes of them."""
+        tally, call, before = Tally(self._words[0], operator), "", ""
+        while first < last:
+            for words in self._child().calls(operator, first, last, "fuzz"):
+                if words[0] == "begin":
+                    first, call = words[1:]
+                elif words[0] == "end":
+                    note = words[3] if len(words) > 3 else ""
+                    tally.add(words[2], first, note, call)
+                    # This call is not to blame for what follows before the next one begins.
+                    first, before, call = first + 1, call, "while the call was drawn"
+            if words[0] == "done":
+                break
+            if words[0] == "stale":
+                tally.stale.append(before)
+                continue
+            outcome = "hung"
+            if words[0] == "died":
+                *_, baseline = self._child().calls(operator, first, first + 1, "baseline")
+                outcome = "crashed" if baseline[0] == "done" else "crashed as torch.add"
+            tally.add(outcome, first, f"{outcome}: {words}", call)
+            first += 1
+        return tally
+
+    def end(self) -> None:
+        """End the process."""
+        if self._current is not None:
+            self._current.end()
 
 
 def table(tallies: list[Tally]) -> str:
@@ -240,7 +263,7 @@ def failures(tallies: list[Tally], share: float) -> list[str]:
 
 
 def run(
-    runtimes: list[str], operators: list[str], folder: Path, seed: str, calls: int
+    runtimes: list[str], operators: list[str], folder: Path, seed: str, calls: int, first: int = 0
 ) -> list[Tally]:
     """Fuzz each operator in each runtime that has it, with so many calls in each runtime."""
     from fuzz_runtimes import RUNTIMES
@@ -249,13 +272,15 @@ def run(
     for name in runtimes:
         runtime = RUNTIMES[name](folder, operators)
         runtime.prepare()
+        fuzz = Fuzz(name, runtime.chosen, folder, seed)
         for operator in runtime.chosen:
-            tally = Tally(name, operator)
             start = time.monotonic()
-            fuzz(tally, folder, seed, 0, -(-calls // len(runtime.chosen)))
+            last = first + -(-calls // len(runtime.chosen))
+            tally = fuzz.calls(operator, first, last)
             tallies.append(tally)
             seconds = time.monotonic() - start
             print(f"{name} {operator}: {dict(tally.counts)}, {seconds:.0f} s", file=sys.stderr)
+        fuzz.end()
     return tallies
 
 
@@ -268,6 +293,7 @@ def main() -> None:
     parser.add_argument("--runtimes", nargs="+", default=list(RUNTIMES), choices=list(RUNTIMES))
     parser.add_argument("--operators", nargs="+", default=[])
     parser.add_argument("--calls", type=int, default=1000, help="in each runtime")
+    parser.add_argument("--first", type=int, default=0, help="each operator's number to begin at")
     parser.add_argument("--seed", default="0")
     parser.add_argument("--at", type=int, help="make one call, and show its outcome")
     parser.add_argument("--most", type=int, default=12, help="how many kinds of notes to show")
@@ -277,14 +303,20 @@ def main() -> None:
     if options.at is not None:
         for name in options.runtimes:
             for operator in options.operators:
-                tally = Tally(name, operator)
-                fuzz(tally, options.folder, options.seed, options.at, options.at + 1)
+                fuzz = Fuzz(name, [operator], options.folder, options.seed)
+                tally = fuzz.calls(operator, options.at, options.at + 1)
+                fuzz.end()
                 print(name, operator, tally.counts, *tally.notes, sep="\n  ")
         return
     if not options.keep:
         shutil.rmtree(options.folder, ignore_errors=True)
     tallies = run(
-        options.runtimes, options.operators, options.folder.resolve(), options.seed, options.calls
+        options.runtimes,
+        options.operators,
+        options.folder.resolve(),
+        options.seed,
+        options.calls,
+        options.first,
     )
     print(notes(tallies, options.most))
     print(table(tallies))

@@ -13,7 +13,7 @@ from torch._subclasses import FakeTensorMode
 sys.path.insert(0, str(Path(__file__).parent))
 
 from fuzz_child import add_to_each, alike, causes, likeness
-from fuzz_run import Tally, fuzz
+from fuzz_run import Fuzz
 
 
 @pytest.mark.slow
@@ -21,8 +21,9 @@ from fuzz_run import Tally, fuzz
 def test_no_call_of_an_operator_crashes_hangs_is_wrong_or_names_no_argument(
     runtime: str, tmp_path: Path
 ) -> None:
-    tally = Tally(runtime, "in_python")
-    fuzz(tally, tmp_path, "smoke", 0, 150)
+    fuzz = Fuzz(runtime, ["in_python"], tmp_path, "smoke")
+    tally = fuzz.calls("in_python", 0, 150)
+    fuzz.end()
     assert sum(tally.counts.values()) == 150
     assert tally.counts["accepted"] > 20
     assert tally.refused > 20
