@@ -14,6 +14,7 @@ from opsmith.operators import Operator
 from opsmith.operators.adopted import AdoptedOperator
 from opsmith.operators.core.arguments import DTYPES, case_dtype, generic_dtype
 from opsmith.operators.core.operator import Kernel
+from opsmith.operators.core.registered_cases import named_arguments
 from opsmith.signature import Signature
 from opsmith.signature.dtype_variables import fit, parts
 
@@ -120,7 +121,8 @@ def registered(operator: Operator, dtype: str | None, seed: int) -> Iterable[dic
     asked = case_dtype(operator.signature, dtype)
     for function in operator.cases:
         for case in function(asked, seed):
-            arguments = operator.arguments((), dict(case))
+            named = named_arguments(operator.name, function, case)
+            arguments = operator.arguments((), named)
             if fit(generic_dtype(operator.signature, arguments), dtype):
                 yield arguments
 

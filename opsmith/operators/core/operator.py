@@ -368,6 +368,9 @@ class Operator(CustomOpDef, Generic[P, R]):
         if function is None:
             return functools.partial(self.register_cases, only=only)
         self._require_function("register_cases", function)
+        from opsmith.operators.core.registered_cases import require_case_arguments
+
+        require_case_arguments(self.name, function)
         self.cases.append(function)
         self.only_registered_cases = self.only_registered_cases or only
         return function
@@ -383,7 +386,7 @@ class Operator(CustomOpDef, Generic[P, R]):
             DeclarationError: no argument has a dimension of that name, or a size is not a
                 non-negative int.
         """
-        from opsmith.operators.core.registered_sizes import checked_sizes
+        from opsmith.operators.core.registered_cases import checked_sizes
 
         self.sizes.extend(checked_sizes(self.signature, sizes))
 
