@@ -58,4 +58,4 @@ for _operator in (pick, add_rows, positive):
         flags=(f"-I{FAKE_CUDA}",),
     )
 pick.register_kernel("cpu", source=SOURCES / "pick_on_host.cpp")
-positive.register_cases(lambda: [(torch.tensor([1.0, -1.0, 2.0]),)])
+positive.register_cases(lambda dtype, seed: [{"x": torch.tensor([1.0, -1.0, 2.0])}])
