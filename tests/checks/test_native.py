@@ -50,7 +50,7 @@ def test_a_compiled_kernel_whose_bits_depend_on_the_threads_is_found():
     _, found = checks.run(by_pieces, select=["determinism"]).rows
     assert found.message.startswith("1 thread and 2 threads gave different bits: the result[")
     assert re.search(r" is \S+ and \S+, \S+ apart \(float32\); \d+ of \d+ ", found.message)
-    assert "both are within the tolerance. If that is intended, tag the operator" in found.message
+    assert "both are within the tolerance. If that is meant, tag the operator" in found.message
 
 
 def test_the_dtypes_that_a_kernel_lacks_are_said(report):

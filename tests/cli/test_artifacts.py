@@ -125,7 +125,7 @@ def test_a_model_and_its_arguments_may_be_named_without_a_function(tmp_path):
         (["cli_model.py:example", "--target", "abacus"], "no target 'abacus'; there are"),
         (["cli_model.py:model"], "needs an example of its arguments"),
         (["cli_model.py:nothing"], "cli_model.py has no 'nothing'; it has example, wrong, raising"),
-        (["cli_model.py:wrong"], "returned int; expected is (model, args)"),
+        (["cli_model.py:wrong"], "returned int; expected (model, args)"),
         (["cli_model.py:raising"], "cli_model.py:23: ZeroDivisionError"),
         (["cli_model.py"], "say which model, as in model.py:example"),
         (["cli_model.py::shift"], "say which model, as in model.py:example"),

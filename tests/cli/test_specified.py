@@ -138,6 +138,6 @@ def test_what_is_written_into_must_be_declared():
 
     with pytest.raises(
         opsmith.DeclarationError,
-        match=r"argument 'self' is written into, declared otherwise \(mutates_args\)",
+        match=r"argument 'self' is written into, and mutates_args says otherwise",
     ):
         opsmith.adopt("aten::relu_")(relu_)

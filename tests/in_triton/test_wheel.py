@@ -212,7 +212,7 @@ def test_gpus_that_it_has_no_code_for_need_triton(
     refused = use(site, *capabilities, toolkit=toolkit, triton=False)
     assert refused[0] == (
         f"MissingDependencyError triton_wheel::doubled (cuda): the library that came with "
-        f"{site / 'triton_ops'} is for sm_80, sm_90, and not for {missing}, which is here. Triton "
+        f"{site / 'triton_ops'} is for sm_80, sm_90, and this machine has {missing}. Triton "
         'is not installed. Get it: pip install "triton>=3.6" | 0'
     )
 

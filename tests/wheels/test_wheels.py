@@ -49,7 +49,7 @@ def test_what_it_does_not_hold_is_said(wheel: Path, said: list[str]) -> None:
         "is called: the kernel is in Triton. Triton is not installed. Get it: pip install "
         '"triton>=3.6"',
         'sample::negated (cpu): left out, since api="torch" binds to one PyTorch; its source comes '
-        "along, and is compiled where opsmith is",
+        "along, and is compiled where opsmith is installed",
         "sample::pick (cuda): left out, its source comes along: it needs the CUDA compiler nvcc",
     ]
     files = contents(wheel)
