@@ -71,6 +71,7 @@ def run(
     isolate: bool = True,
     jobs: int = 1,
     devices: Sequence[str] = (),
+    warp: int = 32,
     stores: bool = False,
     recalls: bool = False,
     allow_cut_short: bool = False,
@@ -101,6 +102,8 @@ def run(
         devices: device types to check, all of which must be present; by default those that have
             kernels. An operator without a kernel for one of them fails: its calls run the
             reference.
+        warp: number of threads in a warp of CUDA kernels that the row ``cuda-on-cpu`` emulates: 32
+            as on NVIDIA's GPUs, or 64 as on AMD's Instinct.
         stores: whether to keep failing cases next to the build files.
         recalls: whether to begin with the failing cases that earlier runs kept.
         allow_cut_short: whether the report is *ok* if a check ran out of time before it had tried
@@ -132,6 +135,7 @@ def run(
         stores=stores,
         recalls=recalls,
         devices=tuple(devices),
+        warp=warp,
     )
     left_out = [
         not_run(check, subject, "not asked for")

@@ -177,6 +177,8 @@ def _again(check: str, words: list[str], settings: Settings) -> list[str]:
     words = [f"select=[{check!r}]", *words]
     if settings.time_limit != Settings().time_limit:
         words.append(f"time_limit={settings.time_limit:g}")
+    if settings.warp != Settings().warp:
+        words.append(f"warp={settings.warp}")
     if settings.devices:
         words.append(f"devices={list(settings.devices)!r}")
     return [

@@ -63,6 +63,12 @@ def _sanitizers(names: str) -> list[str]:
     return [f"sanitize_{name}" for name in asked]
 
 
+def _warp(threads: int) -> int:
+    if threads not in (32, 64):
+        raise typer.BadParameter(f"{threads}: a warp has 32 or 64 threads")
+    return threads
+
+
 def _require_device_types(names: list[str]) -> None:
     """Refuse the name of a device type that does not exist."""
     from opsmith.kernels import DEVICES, find_device
@@ -218,6 +224,14 @@ def check(
             "few times as long.",
         ),
     ] = 60.0,
+    warp: Annotated[
+        int,
+        typer.Option(
+            callback=_warp,
+            help="Threads in a warp where CUDA kernels are emulated: 32, or 64 as on AMD's "
+            "Instinct GPUs.",
+        ),
+    ] = 32,
     allow_cut_short: Annotated[
         bool,
         typer.Option(
@@ -302,6 +316,7 @@ def check(
                 time_limit=time_limit,
                 jobs=jobs,
                 devices=device or (),
+                warp=warp,
                 allow_cut_short=allow_cut_short,
                 progress=progress,
                 on_row=show,

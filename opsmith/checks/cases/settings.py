@@ -22,6 +22,7 @@ class Settings:
         recalls: whether saved failing cases are tried first.
         given: a file with the only cases to run (see `user_cases`); empty to run the usual cases.
         devices: the requested device types; empty to check all that this machine has.
+        warp: number of threads in a warp of CUDA kernels that are emulated.
     """
 
     seed: int = 0
@@ -34,3 +35,4 @@ class Settings:
     recalls: bool = False
     given: str = ""
     devices: tuple[str, ...] = ()
+    warp: int = 32

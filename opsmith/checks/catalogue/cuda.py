@@ -29,7 +29,12 @@ from opsmith.checks.trial import Trial
 from opsmith.errors import BuildError, MissingDependencyError
 from opsmith.kernels import HOST, KernelSource, Library
 from opsmith.kernels.build import ptxas
-from opsmith.kernels.cuda_emulator import emulated, emulated_behind_torch, find_obstacle
+from opsmith.kernels.cuda_emulator import (
+    USUAL_WARP,
+    emulated,
+    emulated_behind_torch,
+    find_obstacle,
+)
 from opsmith.kernels.languages import cuda
 from opsmith.operators import Operator
 from opsmith.signature.parameters import TensorListType
@@ -54,6 +59,8 @@ _UNKNOWN = re.compile(
     r"|(?P<header>(?:ATen|c10|cu\w+|nv\w+)(?:/[\w./]+)?\.\w+): No such file)",
     re.MULTILINE,
 )
+
+_HIP = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"]hip/", re.MULTILINE)
 
 
 def kernels_in_cuda(operator: Operator) -> list[Subject]:
@@ -81,9 +88,13 @@ def _build(trial: Trial, sanitizer: str = "") -> tuple[harness.Build, tuple[str 
         trial.need(not sanitizer, 'opsmith has no sanitizers for kernels with api="torch"')
         lists = any(isinstance(result.type, TensorListType) for result in trial.signature.results)
         trial.need(not lists, 'opsmith emulates no kernel with api="torch" that returns a list')
+        usual = trial.settings.warp == USUAL_WARP
+        trial.need(usual, 'a kernel with api="torch" is emulated with warps of 32 threads only')
         translated = emulated_behind_torch(source)
     else:
-        translated = emulated(source, watched=not sanitizer)
+        translated = emulated(source, watched=not sanitizer, warp=trial.settings.warp)
+    if trial.settings.warp != USUAL_WARP:
+        trial.notes.append(f"with warps of {trial.settings.warp} threads")
     try:
         build = harness.build(translated, sanitizer, emulated=True)
     except BuildError as error:
@@ -232,6 +243,8 @@ def compiled_by_nvcc(trial: Trial) -> None:
     source = trial.subject.implementation.source
     assert source is not None
     trial.need(source.language.has_entry, 'a kernel with api="torch" is compiled with PyTorch only')
+    hip = _HIP.search(source.path.read_text(errors="replace"))
+    trial.need(hip is None, "the source is in HIP, which nvcc does not compile")
     try:
         found = cuda.resources(source)
     except MissingDependencyError as error:

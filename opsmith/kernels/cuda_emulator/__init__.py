@@ -6,12 +6,18 @@ headers in place of the CUDA toolkit's (``include/``), and runs on a scheduler o
 """
 
 from opsmith.kernels.cuda_emulator.exact_language import exact_emulated
-from opsmith.kernels.cuda_emulator.language import CUDA_ON_CPU, CudaOnCpu, emulated
+from opsmith.kernels.cuda_emulator.language import (
+    CUDA_ON_CPU,
+    USUAL_WARP,
+    CudaOnCpu,
+    emulated,
+)
 from opsmith.kernels.cuda_emulator.obstacles import Obstacle, find_obstacle
 from opsmith.kernels.cuda_emulator.torch_language import device_library, emulated_behind_torch
 
 __all__ = [
     "CUDA_ON_CPU",
+    "USUAL_WARP",
     "CudaOnCpu",
     "Obstacle",
     "device_library",

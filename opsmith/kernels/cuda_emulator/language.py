@@ -27,6 +27,9 @@ _BEFORE = "#include <opsmith/emulated/cuda.h>\n"
 # The flags that nvcc and a C++ compiler share; other flags of nvcc are dropped.
 _COMMON_FLAGS = ("-D", "-U", "-I", "-std=")
 _SANITIZE = "-fsanitize="
+#: Defines the number of threads in a warp, for a kernel and for the runtime.
+_WARP = "-DOPSMITH_WARP="
+USUAL_WARP = 32
 #: Have the compiled code report accesses and undefined behaviour to the runtime; see
 #: runtime/hooks.cpp.
 _WATCHED = (
@@ -87,7 +90,7 @@ class CudaOnCpu(Cuda):
 
     def beside(self, source: KernelSource) -> dict[str, Any]:
         """Return the options that link an adapter with the emulator's runtime."""
-        library = runtime(_sanitizers(source))
+        library = runtime(_sanitizers(source), tuple(filter(_is_warp, source.flags)))
         return {
             "include_dirs": (INCLUDE,),
             "defines": DEVICES["cpu"].compile_definitions,
@@ -137,8 +140,13 @@ def common_flags(flags: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def runtime(sanitizers: tuple[str, ...]) -> Path:
-    """Build the library that all emulated kernels share, and return its path."""
+def runtime(sanitizers: tuple[str, ...], defines: tuple[str, ...] = ()) -> Path:
+    """Build the library that all emulated kernels share, and return its path.
+
+    Args:
+        sanitizers: flags that add sanitizers.
+        defines: flags that choose the size of a warp.
+    """
     kind = "_".join(flag.removeprefix(_SANITIZE) for flag in sanitizers)
     # Compile the sources as one unit, since their headers take as long to compile as they do.
     sources = "".join(f'#include "{path.name}"\n' for path in sorted(_RUNTIME.glob("*.cpp")))
@@ -147,7 +155,7 @@ def runtime(sanitizers: tuple[str, ...]) -> Path:
         generated={"emulation.cpp": sources},
         include_dirs=[INCLUDE, _RUNTIME],
         # Backtraces need line numbers (-g1); more debug information would compile 25 % slower.
-        flags=("-O2", "-g1", *sanitizers),
+        flags=("-O2", "-g1", *sanitizers, *defines),
         link_libraries=sanitizers,
         torch="none",
         what="the emulation of CUDA",
@@ -158,11 +166,17 @@ CUDA_ON_CPU = CudaOnCpu(watched=False)
 _WATCHED_ON_CPU = CudaOnCpu(watched=True)
 
 
-def emulated(source: KernelSource, *, watched: bool = False) -> KernelSource:
+def _is_warp(flag: str) -> bool:
+    return flag.startswith(_WARP)
+
+
+def emulated(source: KernelSource, *, watched: bool = False, warp: int = 32) -> KernelSource:
     """Return a CUDA source as a source to compile for the CPU.
 
     Args:
         source: the kernel.
         watched: whether the code reports every access to the runtime, as checks need.
+        warp: number of threads in a warp: 32, or 64 as on AMD's Instinct GPUs.
     """
-    return replace(source, language=_WATCHED_ON_CPU if watched else CUDA_ON_CPU)
+    flags = source.flags if warp == USUAL_WARP else (*source.flags, f"{_WARP}{warp}")
+    return replace(source, language=_WATCHED_ON_CPU if watched else CUDA_ON_CPU, flags=flags)

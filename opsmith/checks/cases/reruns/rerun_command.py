@@ -42,7 +42,7 @@ def command_of(subject: Subject, check: str, settings: Settings, *, seeded: bool
     words = ["opsmith", "check", *_what(subject, _shown(path)), "--check", check]
     words += ["--seed", str(settings.seed)] if seeded else []
     usual = Settings()
-    for name in ("examples", "seconds", "time_limit"):
+    for name in ("examples", "seconds", "time_limit", "warp"):
         value = getattr(settings, name)
         if value != getattr(usual, name):
             words += [f"--{name.replace('_', '-')}", f"{value:g}"]

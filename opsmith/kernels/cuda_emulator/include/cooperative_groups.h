@@ -13,11 +13,16 @@ inline unsigned thread_in_block() {
 inline unsigned threads_of_block() { return blockDim.x * blockDim.y * blockDim.z; }
 
 // The lanes of a tile, as many of them as the block has.
-inline unsigned lanes_of_tile(unsigned size) {
+inline opsmith_mask lanes_of_tile(unsigned size) {
   const unsigned lane = opsmith::emulated::lane_number();
   const unsigned left = threads_of_block() - (thread_in_block() - lane);
-  const unsigned present = left >= 32 ? 0xffffffffu : (1u << left) - 1;
-  const unsigned tile = size >= 32 ? 0xffffffffu : ((1u << size) - 1) << (lane / size * size);
+  const auto first = [](unsigned count) {
+    return count >= opsmith::emulated::warp_size ? opsmith::emulated::every_lane
+                                                 : (opsmith_mask{1} << count) - 1;
+  };
+  const opsmith_mask present = first(left);
+  const opsmith_mask tile = first(size)
+                            << (size >= opsmith::emulated::warp_size ? 0 : lane / size * size);
   return present & tile;
 }
 
@@ -40,8 +45,8 @@ inline thread_block this_thread_block() { return {}; }
 // A tile of neighbouring lanes of a warp, of a size known when compiling.
 template <unsigned Size, typename Parent = void>
 class thread_block_tile {
-  static_assert(Size >= 1 && Size <= 32 && (Size & (Size - 1)) == 0,
-                "opsmith emulates tiles of 1, 2, 4, 8, 16 and 32 threads");
+  static_assert(Size >= 1 && Size <= warpSize && (Size & (Size - 1)) == 0,
+                "opsmith emulates tiles of 1, 2, 4, 8, 16 and 32 threads, and of 64 in such warps");
 
  public:
   thread_block_tile(unsigned rank, unsigned count) : meta_rank_(rank), meta_count_(count) {}
@@ -52,7 +57,7 @@ class thread_block_tile {
   static constexpr unsigned size() { return Size; }
   static constexpr unsigned num_threads() { return Size; }
   static unsigned thread_rank() { return opsmith::emulated::lane_number() % Size; }
-  static unsigned lanes() { return details::lanes_of_tile(Size); }
+  static opsmith_mask lanes() { return details::lanes_of_tile(Size); }
   unsigned meta_group_rank() const { return meta_rank_; }
   unsigned meta_group_size() const { return meta_count_; }
 
@@ -80,15 +85,16 @@ class thread_block_tile {
     return __all_sync(lanes(), predicate, place);
   }
   // Bit i stands for the lane of rank i in the tile.
-  unsigned ballot(int predicate, opsmith_place place = opsmith::emulated::here()) const {
+  opsmith_mask ballot(int predicate, opsmith_place place = opsmith::emulated::here()) const {
     return __ballot_sync(lanes(), predicate, place) >> first();
   }
   template <typename T>
-  unsigned match_any(T value, opsmith_place place = opsmith::emulated::here()) const {
+  opsmith_mask match_any(T value, opsmith_place place = opsmith::emulated::here()) const {
     return __match_any_sync(lanes(), value, place) >> first();
   }
   template <typename T>
-  unsigned match_all(T value, int& equal, opsmith_place place = opsmith::emulated::here()) const {
+  opsmith_mask match_all(T value, int& equal,
+                         opsmith_place place = opsmith::emulated::here()) const {
     return __match_all_sync(lanes(), value, &equal, place) >> first();
   }
 
@@ -134,7 +140,8 @@ class thread_group {
 
 inline thread_group tiled_partition(const thread_group& parent, unsigned size,
                                     opsmith_place place = opsmith::emulated::here()) {
-  const bool fits = size >= 1 && size <= 32 && (size & (size - 1)) == 0 && size <= parent.size();
+  const bool fits =
+      size >= 1 && size <= warpSize && (size & (size - 1)) == 0 && size <= parent.size();
   if (!fits) opsmith::emulated::fail("tiled_partition into tiles that are not emulated", place);
   return thread_group(size);
 }

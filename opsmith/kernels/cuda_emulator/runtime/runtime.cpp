@@ -220,9 +220,9 @@ void run_block(uint32_t number) {
   s.shared_bytes = 0;
   s.ready.resize(s.threads_of_block);
   std::iota(s.ready.begin(), s.ready.end(), 0u);
-  for (Warp& warp : s.warps) warp = {~0u, 0};
+  for (Warp& warp : s.warps) warp = {every_lane, 0};
   const unsigned rest = s.threads_of_block % warp_size;
-  if (rest != 0) s.warps.back().running = (1u << rest) - 1;
+  if (rest != 0) s.warps.back().running = (LaneMask{1} << rest) - 1;
   while (s.alive != 0) {
     if (s.ready.empty()) report_deadlock();
     const uint32_t pick = s.random.below(static_cast<uint32_t>(s.ready.size()));

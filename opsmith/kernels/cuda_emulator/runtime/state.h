@@ -15,7 +15,6 @@
 
 namespace opsmith::emulated {
 
-inline constexpr unsigned warp_size = 32;
 // The shared memory of a block, without and with cudaFuncSetAttribute (compute capability 9.0).
 inline constexpr uint64_t usual_shared_bytes = 48 << 10;
 inline constexpr uint64_t most_shared_bytes = 227 << 10;
@@ -55,13 +54,13 @@ struct Thread {
   Waits waits = Waits::nothing;
   Place place;  // where it waits
   const char* what = "";
-  unsigned mask = 0;
+  LaneMask mask = 0;
   uint64_t brought = 0;
   Vote vote = Vote::none;
 
   // The result of the last exchange of its warp.
   uint64_t values[warp_size];
-  unsigned present = 0;
+  LaneMask present = 0;
 
   // For each lane of the warp: its accesses before this time are ordered before this thread's next
   // access; see `is_ordered`.
@@ -77,14 +76,14 @@ struct Thread {
 
   unsigned lane() const { return number % warp_size; }
   unsigned warp() const { return number / warp_size; }
-  unsigned bit() const { return 1u << lane(); }
+  LaneMask bit() const { return LaneMask{1} << lane(); }
   void forget() { known = met = met_in_block = released = released_in_block = nullptr; }
 };
 
 // The lanes of a warp, one bit each.
 struct Warp {
-  unsigned running = 0;  // have not returned
-  unsigned waiting = 0;  // for others of the warp
+  LaneMask running = 0;  // have not returned
+  LaneMask waiting = 0;  // for others of the warp
 };
 
 // A variable of the library's that device code may access.

@@ -18,6 +18,13 @@ std::string place_text(Place place) {
                    std::to_string(place.line);
 }
 
+std::string mask_text(LaneMask mask) {
+  char text[32];
+  std::snprintf(text, sizeof text, "mask 0x%0*llx", static_cast<int>(warp_size / 4),
+                static_cast<unsigned long long>(mask));
+  return text;
+}
+
 bool same(const char* a, const char* b) {
   return a == b || (a != nullptr && b != nullptr && std::strcmp(a, b) == 0);
 }
@@ -64,10 +71,8 @@ void report_deadlock() {
   }
   std::string text = "threads of a block wait at different places: ";
   for (size_t i = 0; i < firsts.size(); ++i) {
-    char mask[32] = "";
-    if (firsts[i]->waits == Waits::warp) {
-      std::snprintf(mask, sizeof mask, " with mask 0x%08x", firsts[i]->mask);
-    }
+    const std::string mask =
+        firsts[i]->waits == Waits::warp ? " with " + mask_text(firsts[i]->mask) : "";
     text += (i != 0 ? "; " : "") + count_text(counts[i]) + " (first: " + name_of(*firsts[i]) +
             ") in " + firsts[i]->what + mask + " at " + place_text(firsts[i]->place);
   }
@@ -123,12 +128,12 @@ void open_barrier() {
 void open_warp(const Thread& one) {
   State& s = state();
   Warp& warp = s.warps[one.warp()];
-  const unsigned present = one.mask & warp.running;
+  const LaneMask present = one.mask & warp.running;
   if ((present & ~warp.waiting) != 0) return;
   Thread* lanes = &s.threads[one.warp() * warp_size];
   std::vector<Thread*> all;
   uint32_t joined[warp_size] = {};
-  for (unsigned rest = present; rest != 0; rest &= rest - 1) {
+  for (LaneMask rest = present; rest != 0; rest &= rest - 1) {
     Thread& thread = lanes[std::countr_zero(rest)];
     all.push_back(&thread);
     if (thread.mask != one.mask || !same(thread.what, one.what) || !same(thread.place, one.place)) {
@@ -140,13 +145,13 @@ void open_warp(const Thread& one) {
   }
   ++s.time;
   uint64_t values[warp_size] = {};
-  for (unsigned rest = present; rest != 0; rest &= rest - 1) {
+  for (LaneMask rest = present; rest != 0; rest &= rest - 1) {
     const auto lane = static_cast<unsigned>(std::countr_zero(rest));
     joined[lane] = s.time;
     values[lane] = lanes[lane].brought;
   }
   warp.waiting &= ~present;
-  for (unsigned rest = present; rest != 0; rest &= rest - 1) {
+  for (LaneMask rest = present; rest != 0; rest &= rest - 1) {
     Thread& thread = lanes[std::countr_zero(rest)];
     std::memcpy(thread.values, values, sizeof values);
     std::memcpy(thread.clock, joined, sizeof joined);
@@ -183,16 +188,15 @@ int synchronise_block(Vote vote, int predicate, Place place) {
   return s.vote_result;
 }
 
-Lanes exchange(unsigned mask, uint64_t value, const char* what, Place place) {
+Lanes exchange(LaneMask mask, uint64_t value, const char* what, Place place) {
   State& s = state();
   Thread& thread = current_thread(what, place);
   settle();
   if ((mask >> thread.lane() & 1) == 0) {
-    char text[160];
-    std::snprintf(text, sizeof text,
-                  " calls %s with mask 0x%08x, which leaves out its own lane, %u", what, mask,
-                  thread.lane());
-    stop("barrier", name_of(thread) + text, place);
+    stop("barrier",
+         name_of(thread) + " calls " + what + " with " + mask_text(mask) +
+             ", which leaves out its own lane, " + std::to_string(thread.lane()),
+         place);
   }
   thread.waits = Waits::warp;
   thread.place = place;

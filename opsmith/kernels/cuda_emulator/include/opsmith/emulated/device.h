@@ -8,7 +8,7 @@
 #include <cstring>
 #include <type_traits>
 
-inline constexpr int warpSize = 32;
+inline constexpr int warpSize = opsmith::emulated::warp_size;
 
 struct __half;
 struct __half2;
@@ -129,7 +129,7 @@ template <typename T, typename Combine>
 T reduce(const Lanes& lanes, Combine combine) {
   bool first = true;
   T result{};
-  for (unsigned lane = 0; lane < 32; ++lane) {
+  for (unsigned lane = 0; lane < warp_size; ++lane) {
     if ((lanes.present >> lane & 1) == 0) continue;
     const T value = from_bits<T>(lanes.values[lane]);
     result = first ? value : combine(result, value);
@@ -141,6 +141,7 @@ T reduce(const Lanes& lanes, Combine combine) {
 }  // namespace opsmith::emulated
 
 using opsmith_place = opsmith::emulated::Place;
+using opsmith_mask = opsmith::emulated::LaneMask;
 
 // --- barriers ----------------------------------------------------------------------------------
 
@@ -156,7 +157,7 @@ inline int __syncthreads_and(int predicate, opsmith_place place = opsmith::emula
 inline int __syncthreads_or(int predicate, opsmith_place place = opsmith::emulated::here()) {
   return opsmith::emulated::synchronise_block(opsmith::emulated::Vote::any, predicate, place);
 }
-inline void __syncwarp(unsigned mask = 0xffffffffu,
+inline void __syncwarp(opsmith_mask mask = opsmith::emulated::every_lane,
                        opsmith_place place = opsmith::emulated::here()) {
   opsmith::emulated::exchange(mask, 0, "__syncwarp", place);
 }
@@ -167,11 +168,11 @@ inline void __threadfence_system() { opsmith::emulated::fence(opsmith::emulated:
 // --- warps -------------------------------------------------------------------------------------
 
 // CUDA guarantees only the caller's own lane in __activemask.
-inline unsigned __activemask() { return 1u << opsmith::emulated::lane_number(); }
+inline opsmith_mask __activemask() { return opsmith_mask{1} << opsmith::emulated::lane_number(); }
 
 #define OPSMITH_SHUFFLED "CUDA's shuffles take numbers; those of cooperative groups take more"
 template <typename T, bool any_type = false>
-T __shfl_sync(unsigned mask, T value, int source, int width = 32,
+T __shfl_sync(opsmith_mask mask, T value, int source, int width = warpSize,
               opsmith_place place = opsmith::emulated::here()) {
   static_assert(any_type || opsmith::emulated::is_shuffled<T>, OPSMITH_SHUFFLED);
   OPSMITH_IN_PARTS((__shfl_sync<uint64_t, true>(mask, part, source, width, place))) {
@@ -184,7 +185,7 @@ T __shfl_sync(unsigned mask, T value, int source, int width = 32,
   }
 }
 template <typename T, bool any_type = false>
-T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32,
+T __shfl_down_sync(opsmith_mask mask, T value, unsigned delta, int width = warpSize,
                    opsmith_place place = opsmith::emulated::here()) {
   static_assert(any_type || opsmith::emulated::is_shuffled<T>, OPSMITH_SHUFFLED);
   OPSMITH_IN_PARTS((__shfl_down_sync<uint64_t, true>(mask, part, delta, width, place))) {
@@ -197,7 +198,7 @@ T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32,
   }
 }
 template <typename T, bool any_type = false>
-T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32,
+T __shfl_up_sync(opsmith_mask mask, T value, unsigned delta, int width = warpSize,
                  opsmith_place place = opsmith::emulated::here()) {
   static_assert(any_type || opsmith::emulated::is_shuffled<T>, OPSMITH_SHUFFLED);
   OPSMITH_IN_PARTS((__shfl_up_sync<uint64_t, true>(mask, part, delta, width, place))) {
@@ -209,7 +210,7 @@ T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32,
   }
 }
 template <typename T, bool any_type = false>
-T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32,
+T __shfl_xor_sync(opsmith_mask mask, T value, int lane_mask, int width = warpSize,
                   opsmith_place place = opsmith::emulated::here()) {
   static_assert(any_type || opsmith::emulated::is_shuffled<T>, OPSMITH_SHUFFLED);
   OPSMITH_IN_PARTS((__shfl_xor_sync<uint64_t, true>(mask, part, lane_mask, width, place))) {
@@ -223,44 +224,46 @@ T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32,
   }
 }
 
-inline unsigned __ballot_sync(unsigned mask, int predicate,
-                              opsmith_place place = opsmith::emulated::here()) {
+inline opsmith_mask __ballot_sync(opsmith_mask mask, int predicate,
+                                  opsmith_place place = opsmith::emulated::here()) {
   const auto lanes = opsmith::emulated::exchange(mask, predicate != 0, "__ballot_sync", place);
-  unsigned result = 0;
-  for (unsigned lane = 0; lane < 32; ++lane) {
-    if ((lanes.present >> lane & 1) != 0 && lanes.values[lane] != 0) result |= 1u << lane;
+  opsmith_mask result = 0;
+  for (unsigned lane = 0; lane < opsmith::emulated::warp_size; ++lane) {
+    if ((lanes.present >> lane & 1) != 0 && lanes.values[lane] != 0)
+      result |= opsmith_mask{1} << lane;
   }
   return result;
 }
-inline int __any_sync(unsigned mask, int predicate,
+inline int __any_sync(opsmith_mask mask, int predicate,
                       opsmith_place place = opsmith::emulated::here()) {
   const auto lanes = opsmith::emulated::exchange(mask, predicate != 0, "__any_sync", place);
   return opsmith::emulated::reduce<uint64_t>(lanes, [](auto a, auto b) { return a | b; }) != 0;
 }
-inline int __all_sync(unsigned mask, int predicate,
+inline int __all_sync(opsmith_mask mask, int predicate,
                       opsmith_place place = opsmith::emulated::here()) {
   const auto lanes = opsmith::emulated::exchange(mask, predicate != 0, "__all_sync", place);
   return opsmith::emulated::reduce<uint64_t>(lanes, [](auto a, auto b) { return a & b; }) != 0;
 }
 template <typename T>
-unsigned __match_any_sync(unsigned mask, T value, opsmith_place place = opsmith::emulated::here()) {
+opsmith_mask __match_any_sync(opsmith_mask mask, T value,
+                              opsmith_place place = opsmith::emulated::here()) {
   using namespace opsmith::emulated;
   const Lanes lanes = exchange(mask, to_bits(value), "__match_any_sync", place);
-  unsigned result = 0;
-  for (unsigned lane = 0; lane < 32; ++lane) {
+  opsmith_mask result = 0;
+  for (unsigned lane = 0; lane < warp_size; ++lane) {
     if ((lanes.present >> lane & 1) != 0 && lanes.values[lane] == to_bits(value)) {
-      result |= 1u << lane;
+      result |= opsmith_mask{1} << lane;
     }
   }
   return result;
 }
 template <typename T>
-unsigned __match_all_sync(unsigned mask, T value, int* equal,
-                          opsmith_place place = opsmith::emulated::here()) {
+opsmith_mask __match_all_sync(opsmith_mask mask, T value, int* equal,
+                              opsmith_place place = opsmith::emulated::here()) {
   using namespace opsmith::emulated;
   const Lanes lanes = exchange(mask, to_bits(value), "__match_all_sync", place);
   bool all = true;
-  for (unsigned lane = 0; lane < 32; ++lane) {
+  for (unsigned lane = 0; lane < warp_size; ++lane) {
     if ((lanes.present >> lane & 1) != 0) all = all && lanes.values[lane] == to_bits(value);
   }
   *equal = all ? 1 : 0;
@@ -269,7 +272,7 @@ unsigned __match_all_sync(unsigned mask, T value, int* equal,
 
 #define OPSMITH_REDUCE(name, combine)                                                       \
   template <typename T>                                                                     \
-  T name(unsigned mask, T value, opsmith_place place = opsmith::emulated::here()) {         \
+  T name(opsmith_mask mask, T value, opsmith_place place = opsmith::emulated::here()) {     \
     using namespace opsmith::emulated;                                                      \
     static_assert(std::is_integral_v<T> && sizeof(T) == 4, #name " takes 32-bit integers"); \
     return reduce<T>(exchange(mask, to_bits(value), #name, place), combine);                \

@@ -53,7 +53,7 @@ struct cudaDeviceProp {
   size_t sharedMemPerBlockOptin = 99 << 10;
   size_t sharedMemPerMultiprocessor = 100 << 10;
   int regsPerBlock = 65536;
-  int warpSize = 32;
+  int warpSize = opsmith::emulated::warp_size;
   int maxThreadsPerBlock = 1024;
   int maxThreadsDim[3] = {1024, 1024, 64};
   int maxGridSize[3] = {2147483647, 65535, 65535};
@@ -102,7 +102,7 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, 
       *value = static_cast<int>(properties.sharedMemPerMultiprocessor);
       break;
     case cudaDevAttrWarpSize:
-      *value = 32;
+      *value = opsmith::emulated::warp_size;
       break;
     case cudaDevAttrMultiProcessorCount:
       *value = properties.multiProcessorCount;

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #define OPSMITH_EMULATED_EXPORT __attribute__((visibility("default")))
 
@@ -161,6 +162,17 @@ OPSMITH_EMULATED_EXPORT char* shared_memory(Variable& variable, Place place);
 OPSMITH_EMULATED_EXPORT char* dynamic_shared_memory(const char* name, Place place);
 OPSMITH_EMULATED_EXPORT uint64_t dynamic_shared_bytes();
 
+// The threads of a warp: 32 as on NVIDIA's GPUs, or 64 as on AMD's Instinct. The runtime is
+// compiled for each.
+#ifndef OPSMITH_WARP
+#define OPSMITH_WARP 32
+#endif
+static_assert(OPSMITH_WARP == 32 || OPSMITH_WARP == 64, "a warp has 32 or 64 threads");
+inline constexpr unsigned int warp_size = OPSMITH_WARP;
+// One bit for each lane.
+using LaneMask = std::conditional_t<warp_size == 64, uint64_t, unsigned int>;
+inline constexpr LaneMask every_lane = ~LaneMask{0};
+
 enum class Vote { none, any, all, count };
 OPSMITH_EMULATED_EXPORT int synchronise_block(Vote vote, int predicate, Place place);
 
@@ -168,11 +180,11 @@ OPSMITH_EMULATED_EXPORT int synchronise_block(Vote vote, int predicate, Place pl
 // copy of the thread's own, since watched code reads it, and threads may not read the runtime's
 // memory.
 struct Lanes {
-  uint64_t values[32];   // by lane
-  unsigned int present;  // the lanes that passed a value
-  unsigned int lane;     // the caller's own
+  uint64_t values[warp_size];  // by lane
+  LaneMask present;            // the lanes that passed a value
+  unsigned int lane;           // the caller's own
 };
-OPSMITH_EMULATED_EXPORT Lanes exchange(unsigned int mask, uint64_t value, const char* what,
+OPSMITH_EMULATED_EXPORT Lanes exchange(LaneMask mask, uint64_t value, const char* what,
                                        Place place);
 // The value of a lane; undefined if the lane passed none.
 OPSMITH_EMULATED_EXPORT uint64_t value_of(const Lanes& lanes, unsigned int lane, const char* what,

@@ -16,7 +16,7 @@ inline c10::DeviceIndex ExchangeDevice(c10::DeviceIndex) { return 0; }
 inline c10::DeviceIndex MaybeExchangeDevice(c10::DeviceIndex) { return 0; }
 inline void SetDevice(c10::DeviceIndex, bool = false) {}
 inline void MaybeSetDevice(c10::DeviceIndex) {}
-inline int warp_size() { return 32; }
+inline int warp_size() { return opsmith::emulated::warp_size; }
 
 }  // namespace c10::cuda
 
