@@ -74,6 +74,19 @@ def _own(path: Path):
 
 
 @pytest.mark.slow
+def test_one_seed_gives_one_verdict(candidate):
+    path = candidate("out = x * factor + x.sum(1, keepdim=True)\nreturn out * (x.shape[0] != 3)")
+    found = []
+    for _ in range(2):
+        document = json.loads(judge(SPEC, path, examples=12, seed=5).to_json())
+        for row in document["rows"]:
+            row.pop("seconds")
+        found.append({name: document[name] for name in ("accepted", "files", "seed", "rows")})
+    assert not found[0]["accepted"]
+    assert found[0] == found[1]
+
+
+@pytest.mark.slow
 def test_bytecode_that_a_candidate_left_beside_the_spec_is_not_read(tmp_path: Path) -> None:
     helper, spec, kernels = (tmp_path / name for name in ("poison_by.py", "poison_spec.py", "k.py"))
     helper.write_text("FACTOR = 2\n")
