@@ -229,8 +229,8 @@ inline opsmith_mask __ballot_sync(opsmith_mask mask, int predicate,
   const auto lanes = opsmith::emulated::exchange(mask, predicate != 0, "__ballot_sync", place);
   opsmith_mask result = 0;
   for (unsigned lane = 0; lane < opsmith::emulated::warp_size; ++lane) {
-    if ((lanes.present >> lane & 1) != 0 && lanes.values[lane] != 0)
-      result |= opsmith_mask{1} << lane;
+    const bool says = (lanes.present >> lane & 1) != 0 && lanes.values[lane] != 0;
+    if (says) result |= opsmith_mask{1} << lane;
   }
   return result;
 }
