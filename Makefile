@@ -28,6 +28,7 @@ help:
 	@echo "Figures and long runs:"
 	@echo "make gallery   run every check of every operator of the gallery"
 	@echo "make faults    find every planted fault, beside what others find (SEEDS=10)"
+	@echo "make exact     prove every operator of the gallery again, without a tolerance"
 	@echo "make seeds     run right operators over 40 seeds: no check may fail"
 	@echo "make fuzz      call operators with arguments of every kind, in every runtime (CALLS=10000)"
 	@echo "make kills     kill builds, exports and checks, and look for what is left (KILLS=100)"
@@ -117,6 +118,11 @@ mutants: .venv/installed
 .PHONY: faults
 faults: .venv/installed
 	$(BIN)/python tests/faults/run.py --seeds $(SEEDS)
+
+# The table in docs/explanation/exact.md; tests/exact_table.py --write writes it.
+.PHONY: exact
+exact: .venv/installed
+	$(BIN)/python tests/exact_table.py
 
 # Each by SIGKILL, SIGTERM and SIGINT in turn; tests/cli/test_kills.py does a few.
 KILLS ?= 100

@@ -64,6 +64,12 @@ _POINTERS = re.compile(
 )
 
 
+_TABLE = re.compile(
+    r"\b(?:static|const|constexpr)\b[\w\s]*(?:\bstd::array<\s*(?:float|double)\b"
+    r"|\b(?:float|double)\s+\w+\s*\[)"
+)
+
+
 def kernels_in_cpp(operator: Operator) -> list[Subject]:
     """Return the kernels in C++ that the host can call."""
     return [one for one in compiled(operator) if one.implementation.entry is not None]
@@ -113,6 +119,12 @@ class Comparison:
         wrong = first_wrong(verdicts, by_value=related)
         if wrong is not None:
             message, refuted = wrong
+            table = "" if refuted else table_in(self.source.path)
+            if table:
+                raise Inapplicable(
+                    f"the kernel has a table of numbers, which are rounded where they are made, at "
+                    f"{table}: {message}"
+                )
             raise Failure(
                 f"{message}. Unequal in {_DRAWS + _MORE} draws of residues",
                 code="OPS-EXACT-FORMULA" if refuted else "OPS-EXACT-VALUE",
@@ -350,6 +362,14 @@ def obstacle(path: Path) -> str:
         found = _POINTERS.search(line.partition("//")[0])
         if found is not None:
             return f"{found[0].strip()!r} at {path}:{number} may read the bits of a number"
+    return ""
+
+
+def table_in(path: Path) -> str:
+    """Return the place of the first table of real numbers in a source; empty if there is none."""
+    for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+        if _TABLE.search(line.partition("//")[0]):
+            return f"{path}:{number}"
     return ""
 
 
