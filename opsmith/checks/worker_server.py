@@ -173,6 +173,7 @@ def _serve_row(request: dict[str, Any], operator: Operator, answers: int, forked
     from opsmith.checks.cases.reruns.rerun_case import Replay
     from opsmith.checks.cases.settings import Settings
     from opsmith.checks.protocol import all_checks
+    from opsmith.checks.report.json_junit import plain
     from opsmith.checks.runner import run_check
 
     number = request["number"]
@@ -205,7 +206,7 @@ def _serve_row(request: dict[str, Any], operator: Operator, answers: int, forked
         answers,
         request=number,
         event="row",
-        row=asdict(row),
+        row=plain(row),
         replay=asdict(replay),
         hung=caller is not None and caller.hung,
         compiler=_COMPILER in sys.modules,

@@ -53,7 +53,7 @@ def plain(row: Row) -> dict[str, Any]:
     """Convert a row to JSON data; an infinite error becomes ``"infinite"``."""
     own = asdict(row)
     for one in (own, *own["samples"]):
-        if one["error"] is not None and math.isinf(one["error"]):
+        if one["error"] is not None and not math.isfinite(one["error"]):
             one["error"] = "infinite"
     return own
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -81,10 +82,16 @@ class Row:
 
     @classmethod
     def revive(cls, plain: Mapping[str, Any]) -> Row:
-        """Rebuild a row from its `dataclasses.asdict` form, possibly decoded from JSON."""
+        """Rebuild a row from its `dataclasses.asdict` form, possibly decoded from JSON.
+
+        JSON has no infinity, so that an infinite error may have come as ``"infinite"``.
+        """
         own = dict(plain)
         own["notes"] = tuple(own["notes"])
-        own["samples"] = tuple(Sample(**sample) for sample in own["samples"])
+        samples = [dict(sample) for sample in own["samples"]]
+        for one in (own, *samples):
+            one["error"] = math.inf if one["error"] == "infinite" else one["error"]
+        own["samples"] = tuple(Sample(**sample) for sample in samples)
         return cls(**own)
 
     def explain(self) -> str:

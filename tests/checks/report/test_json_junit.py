@@ -1,6 +1,7 @@
 """What programs read: JSON that keeps to its schema, and JUnit's XML."""
 
 import json
+import math
 from dataclasses import fields, replace
 from xml.etree import ElementTree
 
@@ -8,7 +9,7 @@ import jsonschema
 import pytest
 from reports import FAILED, FAULTS, report_of
 
-from opsmith.checks.report.json_junit import SCHEMA, SCHEMA_FILE
+from opsmith.checks.report.json_junit import SCHEMA, SCHEMA_FILE, plain
 from opsmith.checks.report.rows import Row, Sample
 from opsmith.checks.run_report import Report
 
@@ -77,11 +78,12 @@ def test_a_failure_without_a_code_does_not_keep_to_it():
             valid(Report([broken]).to_json())
 
 
-def test_a_row_survives_the_way_between_processes():
-    from dataclasses import asdict
-
-    row = replace(FAILED, notes=("one",), error=2.0, samples=FAILED.samples[:2])
-    assert Row.revive(json.loads(json.dumps(asdict(row)))) == row
+@pytest.mark.parametrize("error", [2.0, None, math.inf])
+def test_a_row_survives_the_way_between_processes(error):
+    samples = (replace(FAILED.samples[0], error=error), *FAILED.samples[1:2])
+    row = replace(FAILED, notes=("one",), error=error, samples=samples)
+    # What reads the answers of processes takes JSON alone, which has no infinity.
+    assert Row.revive(json.loads(json.dumps(plain(row), allow_nan=False))) == row
 
 
 def test_junit_has_a_case_for_every_row():
