@@ -31,10 +31,11 @@ def named(signature: Signature) -> Callable[[tuple[Any, ...], Mapping[str, Any]]
             return dict(zip(names, args, strict=True))
         given = dict(zip(names, args, strict=False))
         complete = {**defaults, **given, **kwargs}
+        # torch.compile traces this, and knows few methods of `dict.keys()`.
         if (
             len(args) > positional
-            or complete.keys() != known
-            or not given.keys().isdisjoint(kwargs)
+            or len(complete) != len(names)
+            or any(name in given or name not in known for name in kwargs)
         ):
             wrong = wrong_call(names, positional, defaults, len(args), kwargs)
             raise ArgumentError(f"{qualname}: {wrong}")
