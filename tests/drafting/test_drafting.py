@@ -218,7 +218,7 @@ class TestOfAnotherLibrary:
 
     def test_an_example_shows_what_trying_does_not_find(self, monkeypatch):
         monkeypatch.setattr(examples, "_SECONDS", 1.0)
-        with pytest.raises(DeclarationError, match=r"no call was found that it takes"):
+        with pytest.raises(DeclarationError, match=r"no call was found that it accepts"):
             draft_operator("draft_test::whole")
         arguments, returned = declared(
             draft_operator(

@@ -238,6 +238,6 @@ def test_an_adopted_operator_takes_no_kernel(asinh):
 )
 def test_an_adopted_operator_takes_nothing_that_changes_what_it_does(asinh, name):
     with pytest.raises(
-        DeclarationError, match=r"aten::asinh: (is defined elsewhere|register_effe)"
+        DeclarationError, match=r"aten::asinh: (another library defines|register_effe)"
     ):
         getattr(asinh, name)("cpu")
