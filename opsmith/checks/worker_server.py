@@ -170,6 +170,7 @@ def _threads() -> int:
 
 
 def _serve_row(request: dict[str, Any], operator: Operator, answers: int, forked: bool) -> None:
+    from opsmith.checks.cases.reference_call import after_evaluation
     from opsmith.checks.cases.reruns.rerun_case import Replay
     from opsmith.checks.cases.settings import Settings
     from opsmith.checks.protocol import all_checks
@@ -188,6 +189,8 @@ def _serve_row(request: dict[str, Any], operator: Operator, answers: int, forked
         if time.monotonic() - said > _QUIET_SECONDS:
             said = time.monotonic()
             answer(answers, request=number, event="calling")
+
+    after_evaluation.set(alive)
 
     # Start the kernel's process before anything is computed here, since computing starts threads.
     caller = _caller(check, request, operator, answers, forked, alive)

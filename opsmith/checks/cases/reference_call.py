@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 from torch import Tensor
 
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import flatten, map_tensors, with_own_lists
+
+#: Called after each evaluation of a reference. Right results and their tolerances take many, which
+#: together may take longer than a call of a kernel may.
+after_evaluation: ContextVar[Callable[[], None]] = ContextVar(
+    "after_evaluation", default=lambda: None
+)
 
 
 def run_reference(operator: Operator, arguments: Mapping[str, Any]) -> tuple[Any, list[Tensor]]:
@@ -27,4 +34,5 @@ def run_reference(operator: Operator, arguments: Mapping[str, Any]) -> tuple[Any
         own[parameter.name] = map_tensors(own[parameter.name], Tensor.clone)
     positional, keywords = operator.split(own)
     returned = operator.reference(*positional, **keywords)
+    after_evaluation.get()()
     return returned, flatten(signature, returned, own)

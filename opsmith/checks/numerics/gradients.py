@@ -12,6 +12,7 @@ from torch import Tensor
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.layouts import EXPANDED, LAYOUTS, make_constant
+from opsmith.checks.cases.reference_call import after_evaluation
 from opsmith.checks.numerics.oracle import Expected, measure, narrow, widen
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import flatten, is_float8, map_named_tensors, map_tensors
@@ -241,6 +242,7 @@ def expected_gradients(
             [cotangent for _, cotangent in pairs],
             allow_unused=True,
         )
+        after_evaluation.get()()
         names[:] = [f"the gradient of {name!r}" for name in leaves]
         return [
             torch.zeros_like(leaf) if grad is None else grad
