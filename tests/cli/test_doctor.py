@@ -32,6 +32,7 @@ def program(path, script: str) -> None:
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
 
+@pytest.mark.slow
 def test_the_table_fits_a_hundred_columns(cli):
     outcome = cli("doctor")
     assert outcome.code == 0

@@ -39,6 +39,7 @@ def test_a_bad_name_is_refused_with_the_reason(text, message):
     assert str(raised.value) == message
 
 
+@pytest.mark.slow
 def test_the_folder_holds_a_declaration_a_kernel_a_test_and_a_readme(cli, tmp_path):
     outcome = cli("new", "shapes::my_op", "--dir", tmp_path)
     assert outcome.code == 0

@@ -204,6 +204,7 @@ def defined():
 
 @pytest.mark.usefixtures("defined")
 class TestOfAnotherLibrary:
+    @pytest.mark.slow
     def test_an_operator_that_ends_the_process_is_called_in_another(self):
         arguments, returned = declared(
             draft_operator("draft_test::unchecked", "torch.rand(4, 3), torch.tensor([0, 3])")

@@ -90,6 +90,7 @@ def test_every_bit_is_the_same_for_any_number_of_threads(dtype: torch.dtype, ord
             assert torch.equal(mine, first)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_types_are_summed_in_float(dtype: torch.dtype) -> None:
     # One more point at a time, float16 would stop at 2048, bfloat16 at 256.

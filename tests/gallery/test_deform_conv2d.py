@@ -101,6 +101,7 @@ def test_the_backward_is_the_gradient_of_the_forward(number: int) -> None:
     torch.testing.assert_close(torch.autograd.grad(out, leaves, grad), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -315,6 +316,7 @@ def test_gradcheck() -> None:
     assert torch.autograd.gradgradcheck(function, leaves, fast_mode=True)
 
 
+@pytest.mark.slow
 def test_only_the_gradients_that_are_wanted_are_computed() -> None:
     arguments = small()
     arguments["weight"].requires_grad_()

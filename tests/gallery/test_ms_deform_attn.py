@@ -32,6 +32,7 @@ def by_grid_sample(arguments: dict[str, Any]) -> Tensor:
     return out.flatten(2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [case(torch.float64, 3, **SMALL), case(torch.float64, 4)])
 def test_it_is_the_published_definition(arguments: dict[str, Any]) -> None:
     expected = by_grid_sample(arguments)

@@ -28,6 +28,7 @@ def test_a_call_runs_the_kernel_of_the_tensors_device() -> None:
     assert kernel.calls == before
 
 
+@pytest.mark.slow
 @on_device
 def test_the_stream_of_a_call_is_the_current_queue_of_its_device_and_nobody_waits() -> None:
     from backend import held, pushed

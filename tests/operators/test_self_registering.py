@@ -103,6 +103,7 @@ def test_arguments_that_do_not_fit_never_reach_the_kernel(
     assert mypick.kernels["cpu"].calls == before
 
 
+@pytest.mark.slow
 def test_its_calls_are_counted_in_every_mode() -> None:
     a = torch.ones(3)
     mymul.build()

@@ -84,6 +84,7 @@ def test_every_kind_of_argument(observed) -> None:
     assert any_.tolist() == [True, False]
 
 
+@pytest.mark.slow
 def test_absent_arguments_and_defaults(observed) -> None:
     numbers, plain, _ = observed(torch.ones(1, dtype=torch.float64), None, **{**ALWAYS, "many": []})
     assert numbers.tolist() == [1, -1, 0, *SEEN[3:], -1, -1, -1, -1, -1, -1, -1, 3, 1, -1]
@@ -173,6 +174,7 @@ def test_every_dtype(copied, dtype: str) -> None:
     assert result.data_ptr() != x.data_ptr()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float8_e5m2fnuz, torch.float8_e4m3fnuz])
 def test_a_dtype_that_no_declaration_can_name(copied, dtype: torch.dtype) -> None:
     with pytest.raises(RuntimeError, match=f"has dtype {str(dtype).removeprefix('torch.')}"):

@@ -138,6 +138,7 @@ def test_two_written_arguments_share_no_byte() -> None:
     assert shared > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
 def test_every_kind_of_kernel_refuses_to_write_into_elements_in_one_place(operator: Any) -> None:
     said = (

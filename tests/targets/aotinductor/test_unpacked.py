@@ -12,6 +12,7 @@ import pytest
 from opsmith import targets
 
 
+@pytest.mark.slow
 def test_what_a_loaded_model_unpacks_goes_with_it_and_is_held_until_then(
     net: targets.Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

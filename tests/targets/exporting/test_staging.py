@@ -48,6 +48,7 @@ def test_the_next_export_clears_what_a_killed_one_left(elsewhere, tmp_path):
     assert _partial(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_what_a_living_export_writes_stays(elsewhere, tmp_path):
     _, held = elsewhere
     with partial_folder(tmp_path / "dist"):

@@ -110,6 +110,7 @@ def test_under_jit_an_operator_is_one_call_of_the_kernel(loaded) -> None:
     assert loaded.ops.reverse.library.calls() == before + 2
 
 
+@pytest.mark.slow
 def test_vmap_lays_the_batch_into_a_parallel_dimension(tmp_path) -> None:
     from gallery.my_add.my_add import my_add
 

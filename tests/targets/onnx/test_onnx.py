@@ -36,6 +36,7 @@ def pool_shapes() -> tuple[object, ...]:
     return ((None, None, *[{0: points}] * 3, *[{0: intervals}] * 2),)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
 def test_bev_pool_v2_becomes_standard_nodes(tmp_path, exporter):
     artifact = opsmith.export(
@@ -91,6 +92,7 @@ def test_a_model_without_custom_operators(tmp_path):
     assert artifact.manifest.operators == ()
 
 
+@pytest.mark.slow
 def test_numbers_become_constants_of_the_other_inputs_dtype(tmp_path):
     @opsmith.op("onnx_test::halved")
     def halved(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
@@ -136,6 +138,7 @@ def test_a_float_that_32_bits_would_round_is_kept_as_text_too(value, exact):
         assert float(values["scale_exact"]) == value
 
 
+@pytest.mark.slow
 def test_torch_onnx_export_takes_the_standard_forms_by_itself() -> None:
     @opsmith.op("onnx_table::scaled")
     def scaled(x: Float[Tensor, "N"], by: float = 2.0) -> Float[Tensor, "N"]:

@@ -80,6 +80,7 @@ def test_the_few_lines_that_the_folder_gives_work_as_they_stand(dist, bare_pytho
             np.testing.assert_allclose(outputs[name], value.numpy(), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_run_py_reads_and_writes_npz(dist, bare_python, tmp_path):
     np.savez(tmp_path / "in.npz", **INPUTS)
     program = str(dist / "run.py")

@@ -53,6 +53,7 @@ def test_tensors_are_initializers_and_numbers_attributes(export, exporter, form)
         assert all(node.domain == "" for node in found.node)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_two_objects_of_a_class_keep_their_own_fields(export, exporter):
     class Both(nn.Module):

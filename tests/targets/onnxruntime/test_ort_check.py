@@ -46,6 +46,7 @@ def test_elements_of_lists_fix_what_comes_out():
     assert {row.status for row in rows.values()} == {"passed"}, rows
 
 
+@pytest.mark.slow
 def test_a_python_kernel_has_no_library_but_a_reference_to_inline(rows):
     found = {name: rows["ort_test::python_only", name] for name in SELECT}
     for name in SELECT:
@@ -77,6 +78,7 @@ def test_a_reference_that_cannot_be_traced_is_said(rows):
         assert "its reference cannot be taken apart into PyTorch's operators" in row.message
 
 
+@pytest.mark.slow
 def test_what_onnx_runtime_itself_refuses_of_no_elements_is_not_the_reference_s_fault(tmp_path):
     @opsmith.op("ort_test::projected")
     def projected(

@@ -268,6 +268,7 @@ def test_none_stands_for_an_options_default_and_an_operator_for_its_name(export)
         assert loaded.artifact.manifest.operators[0].name == ops.reverse.name
 
 
+@pytest.mark.slow
 def test_mistaken_options(refused):
     assert "has no option 'froms'; there are form, exporter, opset" in refused(
         ops.reverse, froms="inline"

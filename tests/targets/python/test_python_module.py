@@ -75,6 +75,7 @@ def numpy_of(value: Any) -> Any:
     return value.numpy() if isinstance(value, torch.Tensor) else value
 
 
+@pytest.mark.slow
 def test_what_an_operator_writes_into_is_written_in_place(loaded) -> None:
     x, total = np.arange(6.0).reshape(2, 3), np.ones(6)[::2]
     rows = loaded.ops.accumulate(x, total)

@@ -33,6 +33,7 @@ def framed_cases(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
         yield {"x": torch.ones(rows, 7, dtype=dtype), "by": by}
 
 
+@pytest.mark.slow
 def test_padding_fixes_no_size() -> None:
     found = derivative(framed)
     assert not isinstance(found, str) and not found.lacking
