@@ -35,6 +35,7 @@ def case(how: int) -> Case:
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["the kernel", "its gradient"])
 def test_kernels_for_half_precision_are_proved_and_their_faults_are_found(what):
+    cubed.build("cpu")  # the kernel's own dtypes decide for which the exact build is
     (subject,) = compiled(cubed)
     source = None if what == "the kernel" else cubed_backward.kernels["cpu"].entry
     ready = prepare(Trial(subject, "exact"), source)
