@@ -5,7 +5,16 @@ from __future__ import annotations
 import re
 
 #: What the sources of kernels include, in the order in which one meets it.
-HEADERS = ("kernel.h", "context.h", "tensor.h", "math.h", "philox.h", "cuda.h", "ascendc.h")
+HEADERS = (
+    "kernel.h",
+    "context.h",
+    "tensor.h",
+    "math.h",
+    "vec.h",
+    "philox.h",
+    "cuda.h",
+    "ascendc.h",
+)
 _OPENS = re.compile(r"\b(?:namespace|class|struct|union|enum)\b[^;()=]*$")
 
 _HEAD = """# The C++ headers
@@ -57,7 +66,7 @@ def declarations(text: str) -> str:
     )
     text = _without_bodies(text.replace("OPSMITH_HOST_DEVICE ", ""))
     text = re.sub(r"^( *)(?:private|protected):.*?(?=^\1?\};)", "", text, flags=re.M | re.S)
-    text = re.sub(r"^namespace detail \{.*?^\}.*?\n", "", text, flags=re.M | re.S)
+    text = re.sub(r"^namespace detail \{.*?^\}  // namespace detail\n", "", text, flags=re.M | re.S)
     text = re.sub(r"\n{2,}(?=\};)", "\n", text)
     return re.sub(r"\n{3,}", "\n\n", text).strip()
 
