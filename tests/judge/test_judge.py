@@ -76,14 +76,12 @@ def _own(path: Path):
 @pytest.mark.slow
 def test_one_seed_gives_one_verdict(candidate):
     path = candidate("out = x * factor + x.sum(1, keepdim=True)\nreturn out * (x.shape[0] != 3)")
-    found = []
-    for _ in range(2):
-        document = json.loads(judge(SPEC, path, examples=12, seed=5).to_json())
-        for row in document["rows"]:
-            row.pop("seconds")
-        found.append({name: document[name] for name in ("accepted", "files", "seed", "rows")})
-    assert not found[0]["accepted"]
+    verdicts = [judge(SPEC, path, examples=12, seed=5) for _ in range(2)]
+    # How small a failing case gets depends on the time that is left, and no verdict on that.
+    found = [[(row.check, row.status, row.code) for row in one.report.rows] for one in verdicts]
+    assert [one.accepted for one in verdicts] == [False, False]
     assert found[0] == found[1]
+    assert verdicts[0].digests == verdicts[1].digests
 
 
 @pytest.mark.slow
