@@ -472,7 +472,7 @@ def judge(
         print(f"seed {verdict.seed}")
         if verdict.not_sandboxed:
             print(f"not sandboxed: {verdict.not_sandboxed}")
-        print({"passed": "accepted", "failed": "refused"}.get(verdict.report.outcome, "undecided"))
+        print(verdict.outcome)
     _write(verdict.report, report, junit)
     for made in written:
         output.say(f"wrote {made}")

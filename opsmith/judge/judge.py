@@ -87,6 +87,11 @@ class Verdict:
         """Return whether every operator was judged, and nothing failed or was cut short."""
         return self.report.ok
 
+    @property
+    def outcome(self) -> str:
+        """Return ``"accepted"``, ``"refused"``, or ``"undecided"`` if time or cases ran out."""
+        return {"passed": "accepted", "failed": "refused"}.get(self.report.outcome, "undecided")
+
     def to_json(self) -> str:
         """Return the verdict as JSON text."""
         document = {

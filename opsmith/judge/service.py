@@ -58,6 +58,5 @@ def _judged(spec: str, candidate: str, options: dict[str, Any]) -> dict[str, Any
     except OpsmithError as error:
         said |= {"outcome": "undecided", "message": str(error)}
     else:
-        outcome = {"passed": "accepted", "failed": "refused"}.get(verdict.report.outcome)
-        said |= {"outcome": outcome or "undecided", "verdict": json.loads(verdict.to_json())}
+        said |= {"outcome": verdict.outcome, "verdict": json.loads(verdict.to_json())}
     return said | {"seconds": round(time.monotonic() - started, 3)}

@@ -92,7 +92,6 @@ def write_signed(verdict: Verdict, path: Path, key: SecretKey | None) -> list[Pa
     write_atomically(path, text)
     if key is None:
         return [path]
-    outcome = verdict.report.outcome
-    comment = f"timestamp:{int(time.time())}\tfile:{path.name}\topsmith judge: {outcome}"
+    comment = f"timestamp:{int(time.time())}\tfile:{path.name}\topsmith judge: {verdict.outcome}"
     write_atomically(signature, bytes(key.sign(text, trusted_comment=comment)))
     return [path, signature]
