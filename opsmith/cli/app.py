@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from opsmith.cli import adopt, artifacts, bench, cache, check, output, show, wheel
+from opsmith.cli import adopt, artifacts, bench, cache, check, judge, output, show, wheel
 from opsmith.cli.options import AsJson, Debug, Files, wants_tracebacks
 from opsmith.errors import INCOMPLETE, BuildError, MissingDependencyError, OpsmithError
 
@@ -230,6 +230,7 @@ def _write_compile_commands(operators: list[Any]) -> None:
 
 
 check.register(app)
+judge.register(app)
 
 
 @app.command()

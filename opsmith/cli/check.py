@@ -1,4 +1,4 @@
-"""The commands `opsmith check` and `opsmith judge`: parse, run, print the report."""
+"""The command `opsmith check`: parse, run, print the report."""
 
 import json
 import os
@@ -11,24 +11,22 @@ from typing import Annotated, Any
 import typer
 
 from opsmith.cli import extra, output
-from opsmith.cli.options import AsJson, AsJunit, AsPage, Debug, Files, in_a_folder
-from opsmith.errors import INCOMPLETE, no_such
+from opsmith.cli.options import AsJson, AsJunit, AsPage, Debug, Files
+from opsmith.errors import no_such
 
 _ARGUMENTS = "opsmith.arguments"
 
 
 #: Number of cases that a check samples, and that it samples with ``--quick``.
 _EXAMPLES, _QUICK_EXAMPLES = 60, 8
-_EXIT_CODES = {"passed": 0, "failed": 1, "incomplete": INCOMPLETE}
 #: By the suffix of a report's file: the option that writes it.
 _REPORT_OPTIONS = {".html": "--report", ".xml": "--junit", ".json": "--json >"}
 _EPILOG = "Beside these, an option for each check that is slow: see opsmith check --list."
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the application."""
+    """Add the command to the application."""
     app.command(cls=_Check, epilog=_EPILOG)(check)
-    app.command()(judge)
 
 
 def _print_checks(value: bool) -> None:
@@ -40,14 +38,6 @@ def _print_checks(value: bool) -> None:
         for one in everything:
             print(f"{one.name:{width}}  {one.summary}{f' (--{one.flag})' if one.flag else ''}")
         raise typer.Exit
-
-
-def _write(result: Any, report: Path | None, junit: Path | None) -> None:
-    """Write a report into the requested files."""
-    for path, write in ((report, result.to_html), (junit, result.to_junit)):
-        if path is not None:
-            write(path)
-            output.say(f"wrote {path}")
 
 
 def _sanitizers(names: str) -> list[str]:
@@ -330,8 +320,8 @@ def check(
         print(result.to_json())
     else:
         end(console, result)
-    _write(result, report, junit)
-    raise typer.Exit(_EXIT_CODES[result.outcome])
+    output.write_reports(result, report, junit)
+    raise typer.Exit(output.EXIT_CODES[result.outcome])
 
 
 @contextmanager
@@ -347,156 +337,3 @@ def _summing_up(rows: list[Any], table: Any) -> Iterator[None]:
             f"interrupted; {counted or 'no check had ended'}, and the rest did not run"
         )
         raise typer.Exit(130) from None
-
-
-def judge(
-    spec: Annotated[
-        Path,
-        typer.Argument(
-            metavar="SPEC.py",
-            help="File that declares operators, their references and cases; or a definition.json "
-            "of FlashInfer-Bench.",
-        ),
-    ],
-    candidate: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="KERNELS.py",
-            help="File that registers their kernels; this process never imports it.",
-        ),
-    ] = None,
-    candidates: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Judge every .py file in FOLDER; print a line of JSON for each."
-        ),
-    ] = None,
-    jobs: Annotated[
-        int, typer.Option(min=1, help="How many candidates of a folder are judged at a time.")
-    ] = 1,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed for sampling; by default a fresh one.")
-    ] = None,
-    examples: Annotated[
-        int, typer.Option(min=1, help="How many cases a check samples.")
-    ] = _EXAMPLES,
-    seconds: Annotated[
-        float, typer.Option(min=0, help="Sampling budget of each check, in seconds.")
-    ] = 60.0,
-    time_limit: Annotated[
-        float, typer.Option(min=0.1, help="The seconds that one call may take.")
-    ] = 60.0,
-    deadline: Annotated[
-        float, typer.Option(min=1, help="The seconds that all calls may take together.")
-    ] = 3600.0,
-    trust_candidate: Annotated[
-        bool,
-        typer.Option(
-            "--trust-candidate", help="Run the candidate even if the machine has no sandbox."
-        ),
-    ] = False,
-    first: Annotated[
-        bool, typer.Option("--first", help="End with the first failure of each operator.")
-    ] = False,
-    as_json: AsJson = False,
-    report: AsPage = None,
-    junit: AsJunit = None,
-    verdict_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--verdict",
-            metavar="OUT.json",
-            callback=in_a_folder,
-            help="Also write the verdict as JSON.",
-        ),
-    ] = None,
-    sign: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="KEY", help="Sign it with this secret key of minisign: OUT.json.minisig."
-        ),
-    ] = None,
-    debug: Debug = False,
-) -> None:
-    """Judge untrusted kernels; the process that reaches the verdict never runs their code.
-
-    Exit code 0: accepted. 1: refused, with the failures. 2: a file is missing or does not import.
-    5: a check was cut short, or there is nothing to judge. 6: the machine grants no sandbox.
-    """
-    from opsmith.checks.report.table import Table, end
-    from opsmith.judge import judge as reach_verdict
-    from opsmith.judge.signing import read_key, write_signed
-
-    if (candidate is None) == (candidates is None):
-        raise typer.BadParameter("name a file by --candidate, or a folder by --candidates")
-    if candidates is not None and verdict_file is not None:
-        raise typer.BadParameter("--verdict takes one candidate: name its file by --candidate")
-    if sign is not None and verdict_file is None:
-        raise typer.BadParameter("--sign signs a file: name it by --verdict OUT.json")
-    options: dict[str, Any] = {
-        "seed": seed,
-        "examples": examples,
-        "seconds": seconds,
-        "time_limit": time_limit,
-        "deadline": deadline,
-        "trust_candidate": trust_candidate,
-        "first": first,
-    }
-    if candidate is None:
-        raise typer.Exit(_judge_folder(spec, candidates, jobs, options))
-    console = output.stderr() if as_json else output.stdout()
-    table = Table(console.print)
-    try:
-        key = read_key(sign, (spec, candidate), _ask_for_password) if sign is not None else None
-        with output.progress(console) as progress:
-            verdict = reach_verdict(
-                spec,
-                candidate,
-                **options,
-                progress=progress,
-                on_row=table.add,
-            )
-            table.flush()
-        written = write_signed(verdict, verdict_file, key) if verdict_file is not None else []
-    except Exception as error:
-        if debug:
-            raise
-        output.say_error(str(error) or type(error).__name__)
-        raise typer.Exit(getattr(error, "exit_code", 2)) from None
-    if as_json:
-        print(verdict.to_json())
-    else:
-        end(console, verdict.report)
-        for path, digest in verdict.digests.items():
-            print(f"sha256 {digest}  {path}")
-        print(f"seed {verdict.seed}")
-        if verdict.not_sandboxed:
-            print(f"not sandboxed: {verdict.not_sandboxed}")
-        print(verdict.outcome)
-    _write(verdict.report, report, junit)
-    for made in written:
-        output.say(f"wrote {made}")
-    raise typer.Exit(_EXIT_CODES[verdict.report.outcome])
-
-
-def _ask_for_password() -> str:
-    return str(typer.prompt("Password of the key", hide_input=True, err=True))
-
-
-def _judge_folder(spec: Path, folder: Path | None, jobs: int, options: dict[str, Any]) -> int:
-    """Judge every Python file in a folder, and return the exit code."""
-    from opsmith.judge.service import CODES, judge_all
-
-    if folder is not None and not folder.is_dir():
-        output.say_error(f"no such folder: {folder}")
-        return 2
-    files = sorted(folder.glob("*.py")) if folder is not None else []
-    if not files or not spec.is_file():
-        output.say_error(f"no such file: {spec}" if files else f"{folder} has no Python files")
-        return 2
-    outcomes = set()
-    for said in judge_all(spec, files, jobs=jobs, **options):
-        outcomes.add(said["outcome"])
-        print(json.dumps(said), flush=True)
-    worst = [outcome for outcome in ("refused", "undecided") if outcome in outcomes]
-    return CODES[worst[0]] if worst else 0

@@ -5,13 +5,18 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import typer
 from rich.console import Console
 
+from opsmith.errors import INCOMPLETE
+
 #: The width of tables is limited to this, also if stdout is a file, which has no width of its own.
 MAX_WIDTH = 100
+#: The exit code for each outcome of a report of checks.
+EXIT_CODES = {"passed": 0, "failed": 1, "incomplete": INCOMPLETE}
 
 
 def stdout(widest: int = MAX_WIDTH) -> Console:
@@ -36,6 +41,14 @@ def say_error(message: str) -> None:
     console = stderr()
     console.print("error:", style="bold red", end=" ")
     console.print(message, markup=False, soft_wrap=True)
+
+
+def write_reports(report: Any, page: Path | None, junit: Path | None) -> None:
+    """Write a report of checks as a page and as JUnit's XML, where a file is named for it."""
+    for path, write in ((page, report.to_html), (junit, report.to_junit)):
+        if path is not None:
+            write(path)
+            say(f"wrote {path}")
 
 
 @contextmanager

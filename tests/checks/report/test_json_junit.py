@@ -82,7 +82,7 @@ def test_a_failure_without_a_code_does_not_keep_to_it():
 def test_a_row_survives_the_way_between_processes(error):
     samples = (replace(FAILED.samples[0], error=error), *FAILED.samples[1:2])
     row = replace(FAILED, notes=("one",), error=error, samples=samples)
-    # What reads the answers of processes takes JSON alone, which has no infinity.
+    # The answers of processes are read as JSON, which has no infinity.
     assert Row.revive(json.loads(json.dumps(plain(row), allow_nan=False))) == row
 
 

@@ -1,0 +1,166 @@
+"""The command `opsmith judge`: judge a candidate or a folder of them, print the verdict."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from opsmith.cli import output
+from opsmith.cli.options import AsJson, AsJunit, AsPage, Debug, in_a_folder
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command()(judge)
+
+
+def judge(
+    spec: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SPEC.py",
+            help="File that declares operators, their references and cases; or a definition.json "
+            "of FlashInfer-Bench.",
+        ),
+    ],
+    candidate: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="KERNELS.py",
+            help="File that registers their kernels; this process never imports it.",
+        ),
+    ] = None,
+    candidates: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Judge every .py file in FOLDER; print a line of JSON for each."
+        ),
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="How many candidates of a folder are judged at a time.")
+    ] = 1,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed for sampling; by default a fresh one.")
+    ] = None,
+    examples: Annotated[int, typer.Option(min=1, help="How many cases a check samples.")] = 60,
+    seconds: Annotated[
+        float, typer.Option(min=0, help="Sampling budget of each check, in seconds.")
+    ] = 60.0,
+    time_limit: Annotated[
+        float, typer.Option(min=0.1, help="The seconds that one call may take.")
+    ] = 60.0,
+    deadline: Annotated[
+        float, typer.Option(min=1, help="The seconds that all calls may take together.")
+    ] = 3600.0,
+    trust_candidate: Annotated[
+        bool,
+        typer.Option(
+            "--trust-candidate", help="Run the candidate even if the machine has no sandbox."
+        ),
+    ] = False,
+    first: Annotated[
+        bool, typer.Option("--first", help="End with the first failure of each operator.")
+    ] = False,
+    as_json: AsJson = False,
+    report: AsPage = None,
+    junit: AsJunit = None,
+    verdict_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--verdict",
+            metavar="OUT.json",
+            callback=in_a_folder,
+            help="Also write the verdict as JSON.",
+        ),
+    ] = None,
+    sign: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="KEY", help="Sign it with this secret key of minisign: OUT.json.minisig."
+        ),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Judge untrusted kernels; the process that reaches the verdict never runs their code.
+
+    Exit code 0: accepted. 1: refused, with the failures. 2: a file is missing or does not import.
+    5: a check was cut short, or there is nothing to judge. 6: the machine grants no sandbox.
+    """
+    from opsmith.checks.report.table import Table, end
+    from opsmith.judge import judge as reach_verdict
+    from opsmith.judge.signing import read_key, write_signed
+
+    if (candidate is None) == (candidates is None):
+        raise typer.BadParameter("name a file by --candidate, or a folder by --candidates")
+    if candidates is not None and verdict_file is not None:
+        raise typer.BadParameter("--verdict takes one candidate: name its file by --candidate")
+    if sign is not None and verdict_file is None:
+        raise typer.BadParameter("--sign signs a file: name it by --verdict OUT.json")
+    options: dict[str, Any] = {
+        "seed": seed,
+        "examples": examples,
+        "seconds": seconds,
+        "time_limit": time_limit,
+        "deadline": deadline,
+        "trust_candidate": trust_candidate,
+        "first": first,
+    }
+    if candidate is None:
+        raise typer.Exit(_judge_folder(spec, candidates, jobs, options))
+    console = output.stderr() if as_json else output.stdout()
+    table = Table(console.print)
+    try:
+        key = read_key(sign, (spec, candidate), _ask_for_password) if sign is not None else None
+        with output.progress(console) as progress:
+            verdict = reach_verdict(
+                spec,
+                candidate,
+                **options,
+                progress=progress,
+                on_row=table.add,
+            )
+            table.flush()
+        written = write_signed(verdict, verdict_file, key) if verdict_file is not None else []
+    except Exception as error:
+        if debug:
+            raise
+        output.say_error(str(error) or type(error).__name__)
+        raise typer.Exit(getattr(error, "exit_code", 2)) from None
+    if as_json:
+        print(verdict.to_json())
+    else:
+        end(console, verdict.report)
+        for path, digest in verdict.digests.items():
+            print(f"sha256 {digest}  {path}")
+        print(f"seed {verdict.seed}")
+        if verdict.not_sandboxed:
+            print(f"not sandboxed: {verdict.not_sandboxed}")
+        print(verdict.outcome)
+    output.write_reports(verdict.report, report, junit)
+    for made in written:
+        output.say(f"wrote {made}")
+    raise typer.Exit(output.EXIT_CODES[verdict.report.outcome])
+
+
+def _ask_for_password() -> str:
+    return str(typer.prompt("Password of the key", hide_input=True, err=True))
+
+
+def _judge_folder(spec: Path, folder: Path | None, jobs: int, options: dict[str, Any]) -> int:
+    """Judge every Python file in a folder, and return the exit code."""
+    from opsmith.judge.service import CODES, judge_all
+
+    if folder is not None and not folder.is_dir():
+        output.say_error(f"no such folder: {folder}")
+        return 2
+    files = sorted(folder.glob("*.py")) if folder is not None else []
+    if not files or not spec.is_file():
+        output.say_error(f"no such file: {spec}" if files else f"{folder} has no Python files")
+        return 2
+    outcomes = set()
+    for said in judge_all(spec, files, jobs=jobs, **options):
+        outcomes.add(said["outcome"])
+        print(json.dumps(said), flush=True)
+    worst = [outcome for outcome in ("refused", "undecided") if outcome in outcomes]
+    return CODES[worst[0]] if worst else 0
