@@ -90,8 +90,8 @@ def op(
             results, as the author claims; results with them are computed slice by slice. Rules for
             DTensors follow from the claim, and checks test it.
         linear_in: arguments in which all results are linear, as the author claims. A tuple of names
-        (``(("x", "y"),)``) claims that the results are linear in these arguments together, as a
-        sum is. Rules for DTensors follow from the claim, and checks test it.
+            (``(("x", "y"),)``) claims that the results are linear in these arguments together, as a
+            sum is. Rules for DTensors follow from the claim, and checks test it.
         where: conditions on sizes and int arguments that every call satisfies, such as
             ``"H % K == 0"``; other calls are refused.
         autograd: ``"reference"`` takes every derivative from the reference, which must then be
