@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,6 +22,7 @@ from opsmith.checks.harness import Elements, Fault, Phase
 from opsmith.checks.numerics.exact import arrays
 from opsmith.checks.numerics.exact.arrays import Array
 from opsmith.checks.numerics.exact.reference import ExactReference, LeavesFieldError
+from opsmith.checks.numerics.exact.sources import obstacle, table_in
 from opsmith.checks.numerics.exact.verdict import Verdict, first_wrong
 from opsmith.checks.numerics.gradients import (
     has_leaves,
@@ -54,20 +53,12 @@ from opsmith.signature.parameters import Parameter, Result
 _DRAWS = 3
 #: Further draws, with other values, before an element is called wrong.
 _MORE = 5
+#: Fewest samples: the first that is drawn has a single element or none.
+_LEAST = 8
 #: Largest number of elements of a case's arguments.
 _MOST = 1 << 12
 #: Relative change of values that a draw behind the first ones makes, against near ties.
 _NUDGE = 1e-2
-_POINTERS = re.compile(
-    r"\(\s*(?:const\s+)?(?:u?int\d+_t|unsigned|int|long|short|char|void|unsigned\s+\w+)\s*\*+\s*\)"
-    r"\s*&|\bunion\b|\b__?asm|\bbit_cast\b|\b_mm\d*_|\bsvld|\bvld1"
-)
-
-
-_TABLE = re.compile(
-    r"\b(?:static|const|constexpr)\b[\w\s]*(?:\bstd::array<\s*(?:float|double)\b"
-    r"|\b(?:float|double)\s+\w+\s*\[)"
-)
 
 
 def kernels_in_cpp(operator: Operator) -> list[Subject]:
@@ -356,23 +347,6 @@ def _fits(case: Case) -> bool:
     )
 
 
-def obstacle(path: Path) -> str:
-    """Return what in a source leaves the field, with its line; empty if nothing does."""
-    for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
-        found = _POINTERS.search(line.partition("//")[0])
-        if found is not None:
-            return f"{found[0].strip()!r} at {path}:{number} may read the bits of a number"
-    return ""
-
-
-def table_in(path: Path) -> str:
-    """Return the place of the first table of real numbers in a source; empty if there is none."""
-    for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
-        if _TABLE.search(line.partition("//")[0]):
-            return f"{path}:{number}"
-    return ""
-
-
 def _is_real(dtypes: str) -> bool:
     """Return whether a choice of dtypes has real numbers, and no others but integers."""
     inexact = [one for one in parts(dtypes) if is_float(one)]
@@ -478,7 +452,7 @@ def compare_cases(
         ready.check,
         dtypes=(ready.dtype,),
         wanted=Wanted(max_elements=_MOST // 4),
-        examples=trial.some(4),
+        examples=max(trial.some(4), _LEAST),
         most=4,
         keep=lambda case: _fits(case) and keep(case),
     )

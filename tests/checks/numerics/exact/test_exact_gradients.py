@@ -1,5 +1,7 @@
 """Kernels for half precision alone, and the kernel of a declared backward."""
 
+from typing import Annotated
+
 import pytest
 import torch
 from jaxtyping import Float
@@ -8,17 +10,20 @@ from torch import Tensor
 import opsmith
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
-from opsmith.checks.catalogue.exact import compiled, prepare
+from opsmith.checks.cases.settings import Settings
+from opsmith.checks.catalogue.exact import compare_cases, compiled, prepare
 from opsmith.checks.trial import Trial
+
+How = Annotated[int, opsmith.Between(0, 1)]
 
 
 @opsmith.op("exact_tests::cubed")
-def cubed(x: Float[Tensor, "N"], how: int) -> Float[Tensor, "N"]:
+def cubed(x: Float[Tensor, "N"], how: How) -> Float[Tensor, "N"]:
     return x**3
 
 
 @opsmith.op("exact_tests::cubed_backward")
-def cubed_backward(grad: Float[Tensor, "N"], x: Float[Tensor, "N"], how: int) -> Float[Tensor, "N"]:
+def cubed_backward(grad: Float[Tensor, "N"], x: Float[Tensor, "N"], how: How) -> Float[Tensor, "N"]:
     return 3 * x**2 * grad
 
 
@@ -43,3 +48,14 @@ def test_kernels_for_half_precision_are_proved_and_their_faults_are_found(what):
     assert (ready.cases, ready.elements, ready.undecided) == (1, 4, 0)
     with pytest.raises(Failure, match="is not the reference's formula, and so are 2 more of 4"):
         ready.check(case(1))
+
+
+@pytest.mark.slow
+def test_few_samples_are_more_than_the_first_which_is_nearly_empty():
+    cubed.build("cpu")
+    (subject,) = compiled(cubed)
+    trial = Trial(subject, "exact", Settings(examples=1))
+    ready = prepare(trial)
+    compare_cases(trial, ready, lambda case: case.values["how"] == 0)
+    assert ready.cases >= 4
+    assert ready.elements > 8
