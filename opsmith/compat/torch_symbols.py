@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
 from typing import Any
 
+from torch import SymInt
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
+
+from opsmith.compat.patch import Patch
 
 # The files in which PyTorch implements the sizes and strides of its operators, and those that call
 # operators in C++, which read sizes themselves.
@@ -58,6 +62,32 @@ class NotingShapeEnv(ShapeEnv):
         # == 2*a*b` it concludes that b is 1.
         if expr.free_symbols.isdisjoint(self._zeros) or all(part.is_Atom for part in expr.args):
             super()._maybe_guard_rel(expr)
+
+
+def _fake_fourier() -> Any:
+    from torch import _meta_registrations
+
+    return _meta_registrations
+
+
+def _without_layout(fake: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(fake)
+    def _exec_fft(out: Any, self: Any, sizes: Any, *args: Any, **kwargs: Any) -> Any:
+        environments = [size.node.shape_env for size in sizes if isinstance(size, SymInt)]
+        if any(isinstance(one, NotingShapeEnv) for one in environments):
+            return out
+        return fake(out, self, sizes, *args, **kwargs)
+
+    return _exec_fft
+
+
+#: A block in which traces with a `NotingShapeEnv` keep the sizes of Fourier transforms symbolic.
+#: PyTorch's fake kernels turn every size into a number to compute the strides of the result, and
+#: such traces do not use strides.
+#:
+#: Private: ``torch._meta_registrations._exec_fft``. Without it, the derivative of a Fourier
+#: transform is translated to JAX for the sizes of the registered cases only.
+fourier_without_layout = Patch(_fake_fourier, "_exec_fft", _without_layout)
 
 
 def printed(expression: Any) -> str:

@@ -22,6 +22,7 @@ from opsmith.compat.gc_pause import uncollected
 from opsmith.compat.quiet_loggers import silenced
 from opsmith.compat.torch_modules import DECOMPOSITIONS, REFERENCES
 from opsmith.compat.torch_ops import OpOverload
+from opsmith.compat.torch_symbols import fourier_without_layout
 from opsmith.compat.torch_tracing import (
     all_decompositions,
     asks_for_values,
@@ -280,7 +281,8 @@ class _Translation:
         try:
             # The exception of a failed trace contains the problem, so its log is not needed.
             quiet = silenced(below=logging.CRITICAL)
-            with quiet, kept_sizes(), KeptNumbers(), symbols.mode, torch.no_grad():
+            sizes = kept_sizes(), fourier_without_layout()
+            with quiet, sizes[0], sizes[1], KeptNumbers(), symbols.mode, torch.no_grad():
                 traced, more_names, more_inputs = prepare(arguments, inputs)
                 if self.writes:
                     traced = functionalized(traced)

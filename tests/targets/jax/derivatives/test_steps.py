@@ -81,6 +81,8 @@ STEPS: dict[str, Callable[[Tensor], Tensor]] = {
     "bucketize": lambda x: x * torch.bucketize(x, torch.arange(-2.0, 2.0), right=True),
     "layer_norm": lambda x: functional.layer_norm(x, x.shape[-1:]),
     "group_norm": lambda x: functional.group_norm(x, 2),
+    "rfft": lambda x: torch.fft.rfft(x).abs(),
+    "irfft2": lambda x: torch.fft.irfft2(torch.fft.rfft2(x) * (1 + x[..., :1]), s=x.shape[-2:]),
     "norm": lambda x: x.norm(dim=1),
     "std": lambda x: x.std((1, 2)),
     "var_mean": lambda x: sum(torch.var_mean(x, 2, correction=0, keepdim=True)),
