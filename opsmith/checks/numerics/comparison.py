@@ -84,6 +84,7 @@ def compare(actual: Sequence[Tensor], truth: Expected) -> Comparison:
                 return Comparison(float("inf"), f"{name}: {error}", "OPS-RESULT-DECLARED")
             ratio = _overflowing(ratio, value, truth, position)
         elif bool((ratio > 1).any()):
+            ratio = _more_precise(ratio, value, truth, position)
             ratio = _forgive(ratio, value, truth, position)
         found = float(ratio.max())
         if found > 1 and worst.problem is None:
@@ -233,6 +234,13 @@ def _overflowed(value: Tensor, right: Tensor, allowed: Tensor) -> Tensor:
         & beyond
         & (torch.sign(value.to(torch.float64)) == torch.sign(right))
     )
+
+
+def _more_precise(ratio: Tensor, value: Tensor, truth: Expected, position: int) -> Tensor:
+    """Return the ratios after measuring the terms of the elements above 1 with more probes."""
+    truth.measure_again(position, ratio > 1)
+    again = _ratios(value, truth.values[position], _allowed(truth, position, value))
+    return torch.where(ratio > 1, again, ratio)
 
 
 def _forgive(ratio: Tensor, value: Tensor, truth: Expected, position: int) -> Tensor:

@@ -23,7 +23,6 @@ from torch import Tensor
 
 from opsmith.operators.core.arguments import holds_tensors, is_float8
 
-_PROBES = 6
 _STEP = 1e-9
 
 Evaluate = Callable[[Mapping[str, Any]], list[Tensor]]
@@ -31,7 +30,12 @@ Evaluate = Callable[[Mapping[str, Any]], list[Tensor]]
 
 
 def probe(
-    evaluate: Evaluate, wide: Mapping[str, Any], values: Sequence[Tensor], floats: int
+    evaluate: Evaluate,
+    wide: Mapping[str, Any],
+    values: Sequence[Tensor],
+    floats: int,
+    probes: int = 6,
+    seed: int = 0,
 ) -> tuple[list[Tensor | None], list[Tensor | None], bool]:
     """Perturb the arguments, and measure the change of each result element.
 
@@ -40,6 +44,8 @@ def probe(
         wide: the arguments in double precision.
         values: the right results for `wide`.
         floats: number of floating-point numbers in the arguments.
+        probes: number of evaluations for each of the two norms.
+        seed: seed of the perturbations.
 
     Returns:
         For each result the 2-norm of the terms of each element, and their effective number; `None`
@@ -49,9 +55,9 @@ def probe(
     inexact = [is_inexact(value) for value in values]
     squares = [torch.zeros(value.shape, dtype=torch.float64) for value in values]
     logarithms = [torch.zeros(value.shape, dtype=torch.float64) for value in values]
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(seed)
     counts = [0, 0]
-    for number in range(2 * _PROBES if floats and any(inexact) else 0):
+    for number in range(2 * probes if floats and any(inexact) else 0):
         cauchy = number % 2 == 1
         moved = {name: _move(value, generator, cauchy) for name, value in wide.items()}
         try:

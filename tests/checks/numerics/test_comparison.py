@@ -421,3 +421,24 @@ def test_equal_terms_are_granted_the_roundings_of_one_order():
     # No order gives these.
     assert compare([given * (1 + 2e-5)], truth).problem is not None
     assert compare([given * (1 - 2e-5)], truth).problem is not None
+
+
+@opsmith.op("comparison::row_sums")
+def row_sums(x: Float[Tensor, "N C"]) -> Float[Tensor, "N"]:
+    return x.sum(1)
+
+
+def test_an_element_that_exceeds_its_tolerance_is_measured_with_more_probes() -> None:
+    """Few probes give a tenth of the terms of a few among thousands of equal sums."""
+    x = torch.where(random(4000, 33) < 0, -1.0, 1.0).double()
+    truth = expected_of(row_sums, {"x": x})
+    (terms,) = truth.terms
+    assert terms is not None
+    least = int(terms.argmin())
+    assert terms[least] < 5
+    unit = torch.finfo(torch.float64).eps / 2
+    near, far = (x.sum(1) for _ in range(2))
+    near[least] += unit * 60  # the tolerance of 33 equal terms is 132 units, but for their sum
+    far[least] += unit * 400
+    assert compare([near], truth).problem is None
+    assert "the result[" in str(compare([far], truth).problem)

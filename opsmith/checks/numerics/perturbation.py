@@ -1,0 +1,56 @@
+"""Change the arguments of an evaluation a little: their precision, their last bits, their values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.checks.numerics.rounding import with_precision
+from opsmith.checks.numerics.sensitivity import is_inexact, magnitude
+from opsmith.operators.core.arguments import holds_tensors, map_tensors
+
+HALVED = {torch.float64: torch.float32, torch.complex128: torch.complex64}
+"""The dtype of half the width, by dtype."""
+_NUDGE = 1e-7
+
+
+def coarse(value: Any) -> Any:
+    """Round float64 tensors in `value` to the precision of float32.
+
+    Double precision can show the rounding of float32, but not its own.
+    """
+    if holds_tensors(value):
+        return [coarse(item) for item in value]
+    if not isinstance(value, Tensor) or value.dtype not in HALVED:
+        return value
+    real = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+    real = with_precision(real, torch.float32)
+    return torch.view_as_complex(real) if value.is_complex() else real
+
+
+def narrowed(value: Any) -> Any:
+    """Convert float64 tensors in `value` to float32, whose rounding double precision can show."""
+    return map_tensors(value, lambda tensor: tensor.to(HALVED.get(tensor.dtype, tensor.dtype)))
+
+
+def jitter(value: Any, generator: torch.Generator) -> Any:
+    """Change the last bits of all numbers in `value`."""
+    if holds_tensors(value):
+        return [jitter(item, generator) for item in value]
+    if not isinstance(value, Tensor) or not is_inexact(value):
+        return value
+    bits = torch.randint(-2, 3, value.shape, generator=generator)
+    eps = torch.finfo(HALVED.get(value.dtype, value.dtype)).eps
+    return value * (1 + bits * eps).to(value.dtype)
+
+
+def nudge(value: Any, generator: torch.Generator) -> Any:
+    """Move all numbers in `value` a little, zeros too."""
+    if holds_tensors(value):
+        return [nudge(item, generator) for item in value]
+    if not isinstance(value, Tensor) or not is_inexact(value):
+        return value
+    signs = torch.randint(0, 2, value.shape, generator=generator) * 2 - 1
+    return value + _NUDGE * (1 + magnitude(value)) * signs
