@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +14,8 @@ from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.reruns.registered_cases import shown_shapes
 from opsmith.checks.cases.sampling import SIZES, Wanted
 from opsmith.checks.cases.subject import REFERENCE
-from opsmith.checks.numerics.comparison import compare, difference
+from opsmith.checks.numerics import loop_sizes
+from opsmith.checks.numerics.comparison import compare, difference, same_bits
 from opsmith.checks.numerics.gradients import has_gradient
 from opsmith.checks.numerics.oracle import Expected
 from opsmith.checks.protocol import define_check
@@ -39,6 +41,9 @@ def determinism(trial: Trial) -> None:
     A compiled kernel must give the same bits each time. Code in PyTorch is only as reproducible as
     PyTorch's operators, whose bits may depend on the number of threads (``x @ w.T``): it must stay
     within the tolerance, and the row reports differences.
+
+    For a reference that loops in Python, right results and their tolerances take minutes in large
+    cases. They are then computed only where bits differ: equal bits are found without them.
     """
     operator, rule = trial.operator, trial.operator.rule
     tags = [tag.name for tag in operator.overload.tags if tag in _TAGS]
@@ -50,22 +55,72 @@ def determinism(trial: Trial) -> None:
     )
     backward = _Claims(repeats=rule.backward is not None, any_threads=False)
 
+    most, most_backward = _sizes_with_time(trial)
+    beyond: dict[str, str] = {}
+
     def one(case: Case) -> None:
-        truth = trial.truth(case)
-        _repeat(trial, case, lambda: trial.run(trial.make(case)), truth, kernel)
+        truth = functools.cache(lambda: trial.truth(case))
+        if _is_compared(case, most):
+            truth()
+        else:
+            beyond["results"] = loop_sizes.limits(most)
+            trial.accept(case)
+        _repeat(
+            trial,
+            case,
+            lambda: trial.run(trial.make(case)),
+            _Right(truth, _is_compared(case, most)),
+            kernel,
+        )
         if has_gradient(operator) and case.dtype in trial.subject.floats:
             cotangents = random_cotangents(trial, case)
 
             def gradients() -> list[Tensor]:
                 return run_backward(trial, case, cotangents).gradients()
 
-            right = true_gradients(trial, case, cotangents)
+            right = functools.cache(lambda: true_gradients(trial, case, cotangents))
+            if not _is_compared(case, most_backward):
+                beyond["gradients"] = loop_sizes.limits(most_backward)
             with trial.blaming("backward", rule.backward):
-                _repeat(trial, case, gradients, right, backward, "gradients: ")
+                _repeat(
+                    trial,
+                    case,
+                    gradients,
+                    _Right(right, _is_compared(case, most_backward)),
+                    backward,
+                    "gradients: ",
+                )
 
-    # Use sizes from which on kernels split work among threads.
-    wanted = Wanted(sizes=(*SIZES, 257, 1000), max_elements=1 << 15)
+    # Use sizes from which on kernels split work among threads. PyTorch's own operators may then
+    # give other bits, so a reference that runs by itself needs right results in every case.
+    limits = most if not kernel.any_threads else {}
+    if has_gradient(operator) and rule.backward is None:
+        limits = most_backward
+    wanted = Wanted(sizes=(*SIZES, 257, 1000), max_elements=1 << 15, most=limits)
     trial.each(one, wanted=wanted, examples=trial.some(3), most=8)
+    if limits:
+        trial.notes.append(f"{loop_sizes.described(limits, 'samples')} cases")
+    elif beyond:
+        larger = " and ".join(f"{what} beyond {sizes}" for what, sizes in beyond.items())
+        trial.notes.append(
+            f"the reference loops in Python, so {larger} were compared with each other alone"
+        )
+
+
+def _sizes_with_time(trial: Trial) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the largest sizes for which there is time for right results, and for gradients."""
+    if trial.only_registered:
+        return {}, {}
+    operator, dtype = trial.operator, trial.subject.favourite
+    most = loop_sizes.largest_sizes(operator, dtype)
+    if not most or not has_gradient(operator):
+        return most, most
+    return most, loop_sizes.largest_sizes(operator, dtype, by_steps=True)
+
+
+def _is_compared(case: Case, most: Mapping[str, int]) -> bool:
+    """Return whether a case is compared with right results, even if all bits are equal."""
+    return bool(case.origin) or loop_sizes.is_within(case, most)
 
 
 @dataclass(frozen=True)
@@ -81,20 +136,35 @@ class _Claims:
     any_threads: bool
 
 
+@dataclass(frozen=True)
+class _Right:
+    """The right results of a case.
+
+    Attributes:
+        find: computes the right results, or returns those that it computed before; `None` if
+            nothing is known to be right.
+        compared: whether results are compared with them even if all bits are equal.
+    """
+
+    find: Callable[[], Expected | None]
+    compared: bool
+
+
 def _repeat(
     trial: Trial,
     case: Case,
     run: Callable[[], list[Tensor]],
-    truth: Expected | None,
+    right: _Right,
     claims: _Claims,
     what: str = "",
 ) -> None:
     first = run()
+    truth = right.find() if right.compared else None
     if truth is not None:
         code = "OPS-GRADIENT-WRONG" if what else ""
         trial.compare(first, truth, what.removesuffix(": "), code=code)
     for _ in range(_RUNS - 1):
-        _require_same(trial, case, (first, run()), truth, f"{what}{_EQUAL}", claims.repeats)
+        _require_same(trial, case, (first, run()), right, f"{what}{_EQUAL}", claims.repeats)
     if trial.subject.device != HOST:
         return
     trial.kernel.threads, many = 1, trial.kernel.threads
@@ -103,21 +173,22 @@ def _repeat(
     finally:
         trial.kernel.threads = many
     calls = f"{what}1 thread and {many} threads"
-    _require_same(trial, case, (alone, first), truth, calls, claims.any_threads)
+    _require_same(trial, case, (alone, first), right, calls, claims.any_threads)
 
 
 def _require_same(
     trial: Trial,
     case: Case,
     pair: tuple[list[Tensor], list[Tensor]],
-    truth: Expected | None,
+    right: _Right,
     calls: str,
     strict: bool,
 ) -> None:
+    if same_bits(*pair):
+        return
+    truth = right.find()
     names = truth.names if truth is not None else [f"result {n}" for n in range(len(pair[0]))]
     found = difference(*pair, names)
-    if not found:
-        return
     repeated = calls.endswith(_EQUAL)
     code = "OPS-DETERMINISM-REPEAT" if repeated else "OPS-DETERMINISM-THREADS"
     text = f"{calls} gave different bits: {found}; with {shown_shapes(case)}"

@@ -17,6 +17,7 @@ from opsmith.checks.cases.sampling import Wanted, cases
 from opsmith.checks.cases.search import search
 from opsmith.compat.torch_tracing import TorchDispatchMode
 from opsmith.operators import Operator
+from opsmith.signature import bind
 from opsmith.signature.solving.fitting import Fitting
 
 #: Largest number of calls in one run of the reference: a case then takes a second or two.
@@ -58,7 +59,7 @@ def largest_sizes(
         operator: the operator; its reference is run twice for each dimension.
         dtype: the generic dtype of the runs.
         by_steps: whether most cases take runs in which each step is rounded by itself, as for
-        gradients: such runs take a hundred times as long.
+            gradients: such runs take a hundred times as long.
 
     Returns:
         Sizes by dimension, none for a dimension without a loop, or for which no call was found.
@@ -85,13 +86,25 @@ def largest_sizes(
     return found
 
 
+def is_within(case: Case, most: Mapping[str, int]) -> bool:
+    """Return whether no dimension of a case is larger than `most` allows."""
+    if not most:
+        return True
+    dims = bind(case.signature, case.described()).dims
+    return all(dims.get(name, 0) <= size for name, size in most.items())
+
+
 def described(most: Mapping[str, int], what: str) -> str:
     """Describe for a report how far the sizes of looped dimensions go."""
-    sizes = ", ".join(f"{name} <= {size}" for name, size in most.items())
     return (
-        f"the reference loops in Python, so {what} keep to {sizes}; to try more, vectorise the "
+        f"the reference loops in Python, so {what} keep to {limits(most)}; to try more, vectorise the "
         "reference or register larger"
     )
+
+
+def limits(most: Mapping[str, int]) -> str:
+    """Return the sizes as text: ``N <= 352, M <= 352``."""
+    return ", ".join(f"{name} <= {size}" for name, size in most.items())
 
 
 def _calls(operator: Operator, dtype: str | None, name: str, size: int) -> int | None:
