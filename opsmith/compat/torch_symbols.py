@@ -65,6 +65,11 @@ class NotingShapeEnv(ShapeEnv):
 
 
 def _fake_fourier() -> Any:
+    """Return the module that holds the fake kernels of Fourier transforms.
+
+    Private: ``torch._meta_registrations._exec_fft``. Without it, the derivative of a Fourier
+    transform is translated to JAX for the sizes of the registered cases only.
+    """
     from torch import _meta_registrations
 
     return _meta_registrations
@@ -84,9 +89,6 @@ def _without_layout(fake: Callable[..., Any]) -> Callable[..., Any]:
 #: A block in which traces with a `NotingShapeEnv` keep the sizes of Fourier transforms symbolic.
 #: PyTorch's fake kernels turn every size into a number to compute the strides of the result, and
 #: such traces do not use strides.
-#:
-#: Private: ``torch._meta_registrations._exec_fft``. Without it, the derivative of a Fourier
-#: transform is translated to JAX for the sizes of the registered cases only.
 fourier_without_layout = Patch(_fake_fourier, "_exec_fft", _without_layout)
 
 
