@@ -97,8 +97,8 @@ def is_within(case: Case, most: Mapping[str, int]) -> bool:
 def described(most: Mapping[str, int], what: str) -> str:
     """Describe for a report how far the sizes of looped dimensions go."""
     return (
-        f"the reference loops in Python, so {what} keep to {limits(most)}; to try more, vectorise the "
-        "reference or register larger"
+        f"the reference loops in Python, so {what} keep to {limits(most)}; to try more, "
+        "vectorise the reference or register larger"
     )
 
 

@@ -65,7 +65,6 @@ from opsmith.checks.numerics.ties import Ties
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import (
     every_tensor_in,
-    holds_tensors,
     map_tensors,
     output_names,
 )
@@ -145,10 +144,10 @@ class Expected:
         old, number = self.spread[position], self.terms[position]
         if not self.exact or old is None or number is None:
             return
-        spread, terms = self._measured_again
-        assert spread[position] is not None and terms[position] is not None
-        self.spread[position] = torch.where(where, spread[position], old)
-        self.terms[position] = torch.where(where, terms[position], number)
+        spread, terms = (found[position] for found in self._measured_again)
+        assert spread is not None and terms is not None
+        self.spread[position] = torch.where(where, spread, old)
+        self.terms[position] = torch.where(where, terms, number)
 
     @cached_property
     def _measured_again(self) -> tuple[list[Tensor | None], list[Tensor | None]]:

@@ -1,4 +1,4 @@
-"""Change the arguments of an evaluation a little: their precision, their last bits, their values."""
+"""Change arguments of an evaluation a little: their precision, last bits or values."""
 
 from __future__ import annotations
 
