@@ -114,7 +114,7 @@ def bind(signature: Signature, arguments: Mapping[str, Any], check: Check = requ
     for parameter in signature.parameters:
         if isinstance(parameter.type, ScalarType) and parameter.type.choices:
             binder.choice(parameter, parameter.type)
-        if parameter.constraints and not parameter.is_tensor:
+        if parameter.constraints and parameter.tensor_type is None:
             binder.scalar_constraints(parameter)
     for condition in signature.conditions:
         binder.condition(condition)

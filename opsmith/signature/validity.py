@@ -17,6 +17,7 @@ from opsmith.signature.parameters import (
     Result,
     ScalarType,
     SequenceType,
+    TensorListType,
     TensorType,
     is_integral,
 )
@@ -200,8 +201,11 @@ def _constraint(
     refuse: Refuse,
 ) -> None:
     type_ = parameter.tensor_type
-    if parameter.is_tensor_list:
-        refuse(f"{owner}: a constraint on the values of a list of tensors is not supported")
+    if parameter.is_tensor_list and constraint.reads:
+        refuse(
+            f"{owner}: a constraint on each tensor of a list cannot read {constraint.reads[0]!r}; "
+            "leave it out"
+        )
     match constraint:
         case ValueRange():
             _range(signature, parameter, constraint, owner, refuse)
@@ -228,11 +232,10 @@ def _constraint(
 
 def _numeric(parameter: Parameter) -> bool:
     match parameter.type:
-        case TensorType(dtypes):
+        case TensorType(dtypes) | TensorListType(TensorType(dtypes)):
             return not set(dtypes.names) & {"bool", *COMPLEX}
         case ScalarType(kind) | SequenceType(kind):
             return kind in ("int", "float")
-    return False
 
 
 def _line(parameter: Parameter, what: str, owner: str, refuse: Refuse) -> None:

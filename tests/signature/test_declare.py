@@ -141,7 +141,7 @@ def starts_of_others(
 def starts_of_absent(
     x: Annotated[Int64[Tensor, "N"], Starts("y")], y: Int64[Tensor, "N"] | None
 ) -> Tensor: ...  # type: ignore[empty-body]
-def list_of_sorted(x: Annotated[list[Float[Tensor, "N"]], Sorted()]) -> Tensor: ...  # type: ignore[empty-body]
+def list_of_sorted(x: Annotated[list[Float[Tensor, ""]], Sorted()]) -> Tensor: ...  # type: ignore[empty-body]
 def numbers(x: Tensor, k: Literal[1, 2]) -> Tensor: ...  # type: ignore[empty-body]
 def none_in_literal(x: Tensor, k: Literal["a", "b", None]) -> Tensor: ...  # type: ignore[empty-body]
 def other_default(x: Tensor, k: Literal["a", "b"] = "c") -> Tensor: ...  # type: ignore[empty-body,assignment]
@@ -201,7 +201,7 @@ def comma_in_a_shape(x: Float[Tensor, "N, C"]) -> Tensor: ...  # type: ignore[em
         (starts_of_itself, "Starts(of='x') names the argument itself"),
         (starts_of_others, "Starts(of='y') needs an argument of the same type, or with one"),
         (starts_of_absent, "Starts(of='y') must name a required tensor argument"),
-        (list_of_sorted, "on the values of a list of tensors is not supported"),
+        (list_of_sorted, "Sorted looks along the last dimension, and nothing says that there is"),
         (numbers, "Literal[1, 2]: a Literal lists strings here; for numbers"),
         (none_in_literal, 'write Literal["a", "b"] | None'),
         (other_default, 'the default \'c\' is not Literal["a", "b"]'),

@@ -19,8 +19,8 @@ def violations(
     """Yield changed values of an argument that violate a constraint.
 
     Args:
-        parameter: parameter of a tensor, a scalar or a sequence. For tensors on other devices than
-            the CPU, nothing is yielded.
+        parameter: parameter of a tensor, a list of tensors, a scalar or a sequence. For tensors on
+            other devices than the CPU, nothing is yielded.
         arguments: valid arguments of a call.
         bindings: the dimensions that the call binds.
 
@@ -31,6 +31,13 @@ def violations(
     if isinstance(value, Tensor):
         if value.device.type == HOST and value.numel():
             yield from _of_tensor(parameter, value, arguments, bindings)
+    elif parameter.is_tensor_list:
+        # Change the last tensor, so that a validation that stops early is found.
+        filled = [place for place, tensor in enumerate(value or ()) if tensor.numel()]
+        for place in filled[-1:]:
+            if value[place].device.type == HOST:
+                for what, wrong in _of_tensor(parameter, value[place], arguments, bindings):
+                    yield what, [*value[:place], wrong, *value[place + 1 :]]
     elif isinstance(value, list | tuple):
         for what, line in _of_line(parameter, list(value), arguments, bindings):
             yield what, line

@@ -20,7 +20,7 @@ from opsmith.checks.trial import Trial
 from opsmith.checks.ways import AUTOCAST, Call, ways
 from opsmith.errors import OpsmithError
 from opsmith.kernels.build.devices import host_reads
-from opsmith.operators.core.arguments import DTYPES, describe, dtype_name
+from opsmith.operators.core.arguments import DTYPES, describe, dtype_name, each_tensor
 from opsmith.operators.core.value_checks import check_values
 from opsmith.signature import Parameter, ScalarType, SequenceType, Signature, Sum, TensorType, bind
 from opsmith.signature.binding import Bindings
@@ -165,7 +165,7 @@ def _bad_arguments(signature: Signature, arguments: dict[str, Any]) -> Iterator[
             other = "".join(parameter.type.choices) + "?"
             changed = _with(arguments, parameter.name, other)
             yield _Bad(f"{parameter.name}={other!r}", changed, (parameter.name,))
-        if parameter.constraints and not parameter.is_tensor_list:
+        if parameter.constraints:
             yield from _bad_values(signature, parameter, arguments, bindings)
     for broken in broken_conditions(signature, arguments):
         yield _Bad(broken.what, broken.arguments, (), broken.condition)
@@ -181,9 +181,10 @@ def _bad_values(
     # An empty shape stays empty when a size changes by one.
     perhaps = any(isinstance(c, Sum) and c.shapes for c in parameter.constraints)
     for what, wrong in violations(parameter, arguments, bindings):
-        shown = "" if isinstance(wrong, Tensor) else f": {wrong!r}"
+        tensors = [*each_tensor(wrong)] if parameter.tensor_type is not None else []
+        shown = "" if tensors else f": {wrong!r}"
         changed = _with(arguments, name, wrong)
-        castable = isinstance(wrong, Tensor) and wrong.is_floating_point()
+        castable = any(tensor.is_floating_point() for tensor in tensors)
         named = (name, *readers)
         yield _Bad(f"{name!r} {what}{shown}", changed, named, perhaps=perhaps, castable=castable)
 

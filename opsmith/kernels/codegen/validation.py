@@ -140,7 +140,7 @@ class ValidationCode:
                 choices = ", ".join(map(quote, parameter.type.choices))
                 check = f"choice({quote(parameter.name)}, {raw}, {{{choices}}});"
                 lines.append(f"if ({raw}.data != nullptr) {check}" if parameter.optional else check)
-            if parameter.constraints and not parameter.is_tensor:
+            if parameter.constraints and parameter.tensor_type is None:
                 lines += self._scalar_constraints(parameter)
         for condition in self.signature.conditions:
             dims = ", ".join(str(self.dims.index(dim)) for dim in condition.dims)
@@ -300,22 +300,19 @@ class ValidationCode:
 
     def values(self) -> list[str]:
         """Return the scans of every tensor whose values are constrained."""
+        readable = " || ".join(
+            f"tensor.device.device_type == {device.dlpack}"
+            for device in DEVICES.values()
+            if device.host_reads
+        )
         lines: list[str] = []
-        for parameter in self.signature.parameters:
-            type_ = parameter.type
-            if not parameter.constraints or not isinstance(type_, TensorType):
+        for parameter in self.signature.tensors:
+            type_ = parameter.tensor_type
+            if not parameter.constraints or type_ is None:
                 continue
-            raw = f"raw.{identifier(parameter.name)}"
-            present = f"{raw} != nullptr && " if parameter.optional else ""
-            readable = " || ".join(
-                f"{raw}->device.device_type == {device.dlpack}"
-                for device in DEVICES.values()
-                if device.host_reads
-            )
-            lines.append(f"if ({present}({readable})) {{")
-            for constraint in parameter.constraints:
-                lines += [f"  {line}" for line in self._scan(parameter, type_, constraint)]
-            lines.append("}")
+            scans = [self._scan(parameter, type_, one) for one in parameter.constraints]
+            inner = [f"  {line}" for scan in scans for line in scan]
+            lines += self._tensors(parameter, [f"if ({readable}) {{", *inner, "}"])
         return lines
 
     def _scan(self, parameter: Parameter, type_: TensorType, constraint: Constraint) -> list[str]:
@@ -325,9 +322,8 @@ class ValidationCode:
             PartStarts: "check_starts",
             ValueRange: "check_runs" if constraint.reads else "check_values",
         }[type(constraint)]
-        tensors = ", ".join(f"*raw.{identifier(n)}" for n in (parameter.name, *constraint.reads))
-        name = quote(parameter.name)
-        rest = f"(context, *this, {name}, {tensors}, {self._constraint(constraint)});"
+        tensors = ", ".join(["tensor", *(f"*raw.{identifier(n)}" for n in constraint.reads)])
+        rest = f"(context, *this, where, {tensors}, {self._constraint(constraint)});"
         position = self.signature.variable_position(type_)
         if position is None:
             return [f"detail::{function}<{ELEMENT_TYPES[type_.dtypes.names[0]]}>{rest}"]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from opsmith.errors import ArgumentError
 from opsmith.kernels.build.devices import host_reads
-from opsmith.operators.core.arguments import dtype_name
+from opsmith.operators.core.arguments import dtype_name, every_tensor_in
 from opsmith.signature import (
     Bindings,
     Bound,
@@ -32,11 +32,11 @@ def check_values(
     arguments: Mapping[str, Any],
     bindings: Bindings,
 ) -> None:
-    """Compare the values of one tensor argument with every constraint on it.
+    """Compare the values of a tensor argument, or of each of a list, with its constraints.
 
     Args:
         signature: the operator's signature.
-        parameter: the parameter that takes the tensor.
+        parameter: the parameter that takes the tensor or the list.
         arguments: the call's arguments, by name.
         bindings: the dimensions and dtype that the call fixed.
 
@@ -44,21 +44,23 @@ def check_values(
         ArgumentError: a value breaks a constraint; the message is the one that the C++ adapters
             use.
     """
-    value = arguments[parameter.name]
-    # Reading the values of a device tensor would make every call wait for the device.
-    if value is None or not host_reads(value.device.type):
+    if not parameter.constraints:
         return
-    one = _Values(signature, parameter.name, value, arguments, bindings)
-    for constraint in parameter.constraints:
-        match constraint:
-            case ValueRange():
-                one.range(constraint)
-            case Order():
-                one.order(constraint)
-            case Sum():
-                one.sum(constraint)
-            case PartStarts():
-                one.starts(constraint)
+    for name, value in every_tensor_in({parameter.name: arguments[parameter.name]}):
+        # Reading the values of a device tensor would make every call wait for the device.
+        if not host_reads(value.device.type):
+            continue
+        one = _Values(signature, name, value, arguments, bindings)
+        for constraint in parameter.constraints:
+            match constraint:
+                case ValueRange():
+                    one.range(constraint)
+                case Order():
+                    one.order(constraint)
+                case Sum():
+                    one.sum(constraint)
+                case PartStarts():
+                    one.starts(constraint)
 
 
 class _Values:

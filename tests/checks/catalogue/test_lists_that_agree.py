@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import pytest
 import torch
 from jaxtyping import Float, Float32
 from torch import Tensor
 
 import opsmith
-from opsmith import checks
+from opsmith import Between, checks
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.subject import subjects_of
 from opsmith.checks.trial import Settings, Trial
@@ -81,3 +83,35 @@ def test_a_validation_that_forgets_to_compare_lists_fails(
     row = _validation(f"without_{part}")
     assert row.status == "failed"
     assert said in row.message
+
+
+def averaged(
+    squares: Annotated[list[Float32[Tensor, "?*S"]], Between(0, None)],
+    lengths: Annotated[list[Float32[Tensor, "?N"]], Between(-1, 0.5)] | None,
+) -> Float32[Tensor, ""]:
+    """The mean of the roots, and the sum of the lengths."""
+    total = torch.zeros(())
+    for square in squares:
+        total = total + square.sqrt().sum()
+    for length in lengths or ():
+        total = total + length.sum()
+    return total
+
+
+def test_values_of_every_tensor_of_a_list_are_sampled_from_its_range() -> None:
+    operator = opsmith.op("lists_that_agree::averaged")(averaged)
+    cases = _samples(operator, 40)
+    squares = torch.cat([one.flatten() for case in cases for one in case.values["squares"]])
+    lengths = torch.cat([one for case in cases for one in case.values["lengths"] or ()])
+    assert squares.numel() > 100 and bool((squares >= 0).all())
+    assert lengths.numel() > 100 and bool((lengths >= -1).all() and (lengths <= 0.5).all())
+
+
+def test_a_validation_that_forgets_a_list_s_range_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    operator = opsmith.op("lists_that_agree::averaged_too")(averaged)
+    (row,) = checks.run(operator, select=["validation"]).rows
+    assert row.status == "passed", row.message
+    monkeypatch.setattr("opsmith.operators.core.validation.check_values", lambda *_: None)
+    (row,) = checks.run(operator, select=["validation"]).rows
+    assert row.status == "failed"
+    assert row.message.startswith("'squares' with the value -1: accepted, expected an error")

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from opsmith.errors import ArgumentError
 from opsmith.operators.core.validation import Validator
-from opsmith.signature import Between, Extent, Index
+from opsmith.signature import Between, Extent, Index, Sorted
 
 
 def bound(
@@ -24,10 +24,10 @@ def bound(
     starts: Annotated[Int32[Tensor, "I"], Between(0, None)],
     lengths: Annotated[Int32[Tensor, "I"], Extent("starts", "max(N, 3)")],
     weights: Annotated[Float[Tensor, "..."], Between(-0.5, 1e20)],
-    many: list[Float[Tensor, "K _"]],
+    many: Annotated[list[Float[Tensor, "K _"]], Between(-1.0, None)],
     left: list[Float[Tensor, "... ?A ?A"]],
-    right: list[Float[Tensor, "?A ?*s"]] | None,
-    other: list[Float[Tensor, "*?s 2"]],
+    right: Annotated[list[Float[Tensor, "?A ?*s"]], Between(None, 9)] | None,
+    other: Annotated[list[Float[Tensor, "*?s 2"]], Sorted(first=0)],
     factor: Annotated[int, Between(1, "N")],
     scale: Annotated[float, Between(0.0, 1.5)],
     window: Annotated[tuple[int, int], Between(0, 9)],
@@ -81,6 +81,7 @@ def test_correct_arguments_pass(operator) -> None:
     assert operator(**{**correct(), "left": [], "right": [], "other": []}).shape == (2, 2, 2)
 
 
+_LAST = torch.tensor([5])
 WRONG = {
     "dimension": {"starts": torch.zeros(3, dtype=torch.int32)},
     "rank": {"starts": torch.zeros(2, 2, dtype=torch.int32)},
@@ -117,6 +118,9 @@ WRONG = {
     "float value": {"weights": torch.tensor([0.0, -0.6])},
     "nan value": {"weights": torch.tensor([[0.0], [float("nan")]])},
     "infinite value": {"weights": torch.tensor(float("inf"))},
+    "value in a list": {"many": [torch.zeros(4, 1), torch.tensor([[0.0], [-1], [-2], [-3]])]},
+    "value in an optional list": {"right": [torch.tensor([0, 9.5, 0]), torch.zeros(0, 6, 7)]},
+    "order in a list": {"other": [torch.zeros(2), torch.zeros(6, 7, 2).index_fill_(0, _LAST, -1)]},
 }
 
 

@@ -157,8 +157,8 @@ struct Rows {
 };
 
 template <typename T, int N, int V, int D>
-OPSMITH_COLD void report_value(const Binder<N, V, D>& bound, const char* name,
-                               const DLTensor& tensor, int64_t flat, const Range& range) {
+OPSMITH_COLD void report_value(const Binder<N, V, D>& bound, Where where, const DLTensor& tensor,
+                               int64_t flat, const Range& range) {
   const T value = static_cast<const T*>(tensor.data)[offset_of(tensor, flat)];
   std::string shown;
   if constexpr (std::is_same_v<T, uint64_t>) {
@@ -166,14 +166,14 @@ OPSMITH_COLD void report_value(const Binder<N, V, D>& bound, const char* name,
   } else {
     shown = show(widen(value));
   }
-  std::string text = join("argument '", name, "' has value ", shown, " at index ",
+  std::string text = join("argument ", where.text(), " has value ", shown, " at index ",
                           index_text(tensor, flat), ", expected ", range.text(), ".");
   bound.fail(std::move(text));
 }
 
 // Throws call_error for the first element of `tensor` that is outside `range`.
 template <typename T, int N, int V, int D>
-void check_values(const Context& context, const Binder<N, V, D>& bound, const char* name,
+void check_values(const Context& context, const Binder<N, V, D>& bound, Where where,
                   const DLTensor& tensor, const Range& range) {
 #ifdef OPSMITH_EXACT
   // The caller drew these values for the declaration, and their bits are no numbers of type T.
@@ -193,13 +193,13 @@ void check_values(const Context& context, const Binder<N, V, D>& bound, const ch
   });
   if (good) return;
   for (int64_t i = 0; i < count; ++i) {
-    if (!admits(i)) report_value<T>(bound, name, tensor, i, range);
+    if (!admits(i)) report_value<T>(bound, where, tensor, i, range);
   }
 }
 
 // The same for runs: 0 <= length and start + length <= bound, element by element.
 template <typename T, int N, int V, int D>
-void check_runs(const Context& context, const Binder<N, V, D>& bound, const char* name,
+void check_runs(const Context& context, const Binder<N, V, D>& bound, Where where,
                 const DLTensor& lengths, const DLTensor& starts, const Range& range) {
   const int64_t count = numel(lengths);
   const int64_t limit = range.high.integer;
@@ -218,24 +218,24 @@ void check_runs(const Context& context, const Binder<N, V, D>& bound, const char
   });
   if (good) return;
   for (int64_t i = 0; i < count; ++i) {
-    if (!admits(i)) report_value<T>(bound, name, lengths, i, range);
+    if (!admits(i)) report_value<T>(bound, where, lengths, i, range);
   }
 }
 
 template <typename T, int N, int V, int D>
-void check_end(const Binder<N, V, D>& bound, const char* name, const DLTensor& tensor,
-               bool contiguous, const End& end, const char* which, bool last) {
+void check_end(const Binder<N, V, D>& bound, Where where, const DLTensor& tensor, bool contiguous,
+               const End& end, const char* which, bool last) {
   const Rows rows(tensor);
   if (!end.limit.present || rows.count == 0) return;
   if (rows.length == 0) {
-    bound.fail(join("argument '", name, "' has no values, expected ", end.text(), " as the ", which,
-                    " value."));
+    bound.fail(join("argument ", where.text(), " has no values, expected ", end.text(), " as the ",
+                    which, " value."));
   }
   for (int64_t row = 0; row < rows.count; ++row) {
     const int64_t i = row * rows.length + (last ? rows.length - 1 : 0);
     const auto value = widen(element<T>(tensor, contiguous, i));
     if (!end.admits(value)) {
-      bound.fail(join("argument '", name, "' has value ", show(value), " at index ",
+      bound.fail(join("argument ", where.text(), " has value ", show(value), " at index ",
                       index_text(tensor, i), ", expected ", end.text(), " as the ", which,
                       " value."));
     }
@@ -257,11 +257,11 @@ bool in_order(const T* data, int64_t count, bool strict) {
 
 // Throws call_error unless every row is sorted, and begins and ends with the values in `order`.
 template <typename T, int N, int V, int D>
-void check_order(const Context& context, const Binder<N, V, D>& bound, const char* name,
+void check_order(const Context& context, const Binder<N, V, D>& bound, Where where,
                  const DLTensor& tensor, const Order& order) {
   const bool contiguous = is_contiguous(tensor);
-  check_end<T>(bound, name, tensor, contiguous, order.first, "first", false);
-  check_end<T>(bound, name, tensor, contiguous, order.last, "last", true);
+  check_end<T>(bound, where, tensor, contiguous, order.first, "first", false);
+  check_end<T>(bound, where, tensor, contiguous, order.last, "last", true);
   const Rows rows(tensor);
   const auto at = [&](int64_t i) { return widen(element<T>(tensor, contiguous, i)); };
   // Whether the value at `i` may follow the one before it; the first of a row follows none.
@@ -288,7 +288,7 @@ void check_order(const Context& context, const Binder<N, V, D>& bound, const cha
   if (good) return;
   for (int64_t i = 1; i < count; ++i) {
     if (follows(i)) continue;
-    bound.fail(join("argument '", name, "' has value ", show(at(i)), " at index ",
+    bound.fail(join("argument ", where.text(), " has value ", show(at(i)), " at index ",
                     index_text(tensor, i), " after ", show(at(i - 1)), " at index ",
                     index_text(tensor, i - 1), ", expected ", order.text(), "."));
   }
@@ -321,8 +321,8 @@ class PartSizes {
 
 // Throws call_error unless the sizes of every row add up to `sum`.
 template <typename T, int N, int V, int D>
-void check_sum(const Context&, const Binder<N, V, D>& bound, const char* name,
-               const DLTensor& tensor, const Sum& sum) {
+void check_sum(const Context&, const Binder<N, V, D>& bound, Where where, const DLTensor& tensor,
+               const Sum& sum) {
   const int32_t last = sum.shapes ? 2 : 1;
   const Rows rows(tensor, last);
   const PartSizes<T> sizes(tensor, sum.shapes);
@@ -334,17 +334,17 @@ void check_sum(const Context&, const Binder<N, V, D>& bound, const char* name,
     if (sum.total.admits(found)) continue;
     DLTensor leading = tensor;
     leading.ndim -= last;
-    const std::string where =
+    const std::string in_row =
         leading.ndim == 0 ? std::string() : join(" in row ", index_text(leading, row));
-    bound.fail(join("argument '", name, "' ", sum.text(found), where, ", expected ",
+    bound.fail(join("argument ", where.text(), " ", sum.text(found), in_row, ", expected ",
                     sum.total.text(), "."));
   }
 }
 
 // Throws call_error unless each value is the sum of the sizes before it.
 template <typename T, int N, int V, int D>
-void check_starts(const Context&, const Binder<N, V, D>& bound, const char* name,
-                  const DLTensor& tensor, const DLTensor& of, const Starts& starts) {
+void check_starts(const Context&, const Binder<N, V, D>& bound, Where where, const DLTensor& tensor,
+                  const DLTensor& of, const Starts& starts) {
   const Rows rows(tensor);
   const PartSizes<T> sizes(of, starts.shapes);
   const bool contiguous = is_contiguous(tensor);
@@ -354,7 +354,7 @@ void check_starts(const Context&, const Binder<N, V, D>& bound, const char* name
       const auto value = static_cast<int64_t>(element<T>(tensor, contiguous, i));
       const auto expected = static_cast<int64_t>(begin);
       if (value != expected) {
-        bound.fail(join("argument '", name, "' has value ", value, " at index ",
+        bound.fail(join("argument ", where.text(), " has value ", value, " at index ",
                         index_text(tensor, i), ", expected ", expected, ": ", starts.text(), "."));
       }
       begin += static_cast<uint64_t>(sizes[i]);
