@@ -18,7 +18,7 @@ from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import DeclarationError
 from opsmith.operators.core import registry
 from opsmith.operators.core.source_location import where_written
-from opsmith.operators.dispatch import autograd
+from opsmith.operators.dispatch import autograd, lazy_bits
 from opsmith.operators.dispatch.batching_library import BatchingLibrary
 from opsmith.signature import Signature
 
@@ -166,6 +166,8 @@ class Registration:
             self.implement(
                 "ADInplaceOrView", autograd.increment_versions(operator), with_keyset=True
             )
+            for key in lazy_bits.KEYS:
+                self.implement(key, lazy_bits.resolving(operator))
 
     def native_autograd(self, operator: RegisteredOperator) -> None:
         """Let calls pass the autograd keys without entering Python.
