@@ -13,6 +13,7 @@ from opsmith.kernels import HOST
 from opsmith.kernels.build import machine
 from opsmith.operators import Operator
 from opsmith.signature import Signature
+from opsmith.signature.dtypes import COMPLEX
 from opsmith.targets.exporting.artifact import OperatorUse
 from opsmith.targets.exporting.lowering import Choice
 from opsmith.targets.exporting.model import Model
@@ -36,6 +37,7 @@ def bundle(model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
     """
     import onnxruntime
 
+    _refuse_complex(model)
     provider = PROVIDERS[options["provider"]]
     built: dict[Operator, Made] = {}
 
@@ -64,6 +66,21 @@ def bundle(model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
     versions = {name: metadata.version(name) for name in ("onnx", "onnxscript")}
     versions["onnxruntime"] = onnxruntime.__version__
     return Outcome(exported.uses, versions, details, provider.missing(), exported.conditions)
+
+
+def _refuse_complex(model: Model) -> None:
+    """Refuse a model that takes or returns complex numbers.
+
+    Raises:
+        ExportError: naming the input or output.
+    """
+    for what, specs in (("input", model.inputs), ("output", model.outputs)):
+        for spec in specs:
+            if spec.dtype in COMPLEX:
+                raise ExportError(
+                    f"the model's {what} {spec.name!r} is {spec.dtype}, and ONNX Runtime does not "
+                    "support complex numbers. Pass real and imaginary parts (torch.view_as_real)."
+                )
 
 
 def _make(operator: Operator, provider: Provider) -> Made:

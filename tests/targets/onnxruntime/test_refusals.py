@@ -85,6 +85,17 @@ def test_a_dtype_that_the_kernel_does_not_have(refused):
     assert "calls it in float16, and its CPU kernel has float32, float64" in message
 
 
+def test_a_model_that_takes_or_returns_complex_numbers(refused) -> None:
+    pairs = torch.ones(4, 2)
+    message = refused(lambda z: torch.view_as_real(z) + 1, (torch.view_as_complex(pairs),))
+    assert message == (
+        "the model's input 'inputs_0' is complex64, and ONNX Runtime does not support complex "
+        "numbers. Pass real and imaginary parts (torch.view_as_real)."
+    )
+    message = refused(torch.view_as_complex, (pairs,))
+    assert message.startswith("the model's output 'output' is complex64, and ONNX Runtime")
+
+
 def test_complex_numbers(refused):
     @opsmith.op("ort_test::turned")
     def turned(x: Complex[Tensor, "*n"]) -> Complex[Tensor, "*n"]:
