@@ -13,17 +13,22 @@ from opsmith.compat.functorch import outlived_its_transform, unwrapped
 from opsmith.operators.core.arguments import dtype_name, every_tensor_in
 from opsmith.signature import Signature
 
+_SHAPELESS = "is a parameter without a shape. Call its lazy module once before this call."
+
 
 def unusable(tensor: Tensor) -> str | None:
     """Return why no operator can compute with a tensor, as the end of a sentence; else `None`."""
-    if isinstance(tensor, UninitializedParameter | UninitializedBuffer):
-        return "is a parameter without a shape. Call its lazy module once before this call."
+    shapeless = UninitializedParameter | UninitializedBuffer
+    if isinstance(tensor, shapeless):
+        return _SHAPELESS
     if outlived_its_transform(tensor):
         return (
             "belongs to a transform of torch.func that has ended. Return it from the function that "
             "is transformed, in place of keeping it."
         )
     tensor = unwrapped(tensor)
+    if isinstance(tensor, shapeless):
+        return _SHAPELESS
     if tensor.is_nested or tensor.layout is not torch.strided:
         layout = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
         return f"is a tensor of layout {layout}, expected a dense one."

@@ -91,6 +91,11 @@ def test_a_tensor_that_no_operator_takes_is_named(make: Callable[[], Any], said:
     assert str(caught.value) == f"test_unusable::plus: argument {said}"
 
 
+def test_a_parameter_without_a_shape_is_named_under_functionalize_too() -> None:
+    with pytest.raises(ArgumentError, match="'x' is a parameter without a shape"):
+        torch.func.functionalize(plus)(torch.nn.parameter.UninitializedParameter(), X)
+
+
 def test_a_tensor_of_an_ended_transform_is_told_from_those_of_the_one_that_runs() -> None:
     old = kept_by_vmap()
     with pytest.raises(ArgumentError, match="'y' belongs to a transform of"):
