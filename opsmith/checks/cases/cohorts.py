@@ -7,6 +7,7 @@ import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -74,6 +75,8 @@ _LONG = {"float16": 4097, "bfloat16": 1025}
 _PARTIAL = 4097
 #: Larger integers than normal sampling draws, for arguments without a small upper bound.
 _BEYOND = (9, 17, 33, 65)
+#: Number of integers among which one is looked for that fits the conditions.
+_NEAR = 8
 #: Number of cases by kind of values.
 _EXAMPLES = {"NaN": 8, "infinity": 8, "large": 2, "denormal": 2, "zeros": 2, ONE_MAGNITUDE: 6}
 _FEW = (2, 3, 1, 5)
@@ -261,10 +264,11 @@ def arguments(signature: Signature, seed: int) -> Iterator[Cohort]:
             given = {parameter.name: _as_given(parameter, number)}
             wanted = Wanted(sizes=_MODEST, given=given)
             yield Cohort("numbers", wanted, code="OPS-ARGUMENT-NUMBER")
-    open_integers = [p for p in free if _is_open(p, p.name in sizes)]
+    fitting = Fitting(signature)
+    open_integers = [p for p in signature.parameters if _is_open(p, p.name in sizes)]
     for parameter in open_integers[:_DIMENSIONS]:
-        for number in _BEYOND:
-            wanted = Wanted(sizes=_ROOMY, given={parameter.name: _as_given(parameter, number)})
+        for number in _beyond(parameter, fitting):
+            wanted = Wanted(sizes=_ROOMY, given={parameter.name: number})
             yield Cohort("numbers", wanted, code="OPS-ARGUMENT-NUMBER")
     for parameter in signature.parameters:
         if isinstance(parameter.type, ScalarType):
@@ -274,6 +278,15 @@ def arguments(signature: Signature, seed: int) -> Iterator[Cohort]:
     for first, second in itertools.islice(_alike(signature), 4):
         equal = Wanted(sizes=(3, 5, 2, 8), same=(first, second), square=True)
         yield Cohort("same tensor", equal, 2, code="OPS-ARGUMENT-SAME")
+
+
+def _beyond(parameter: Parameter, fitting: Fitting) -> list[Any]:
+    """Return the integers of `_BEYOND`, or integers near these, that fit the conditions."""
+    found = []
+    for number in _BEYOND:
+        near = (_as_given(parameter, number + ahead) for ahead in range(_NEAR))
+        found += itertools.islice((n for n in near if fitting.fits(parameter.name, n, {}, {})), 1)
+    return found
 
 
 def _far_numbers(kind: str, rng: random.Random) -> Iterator[float]:

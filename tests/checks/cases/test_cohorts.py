@@ -1,5 +1,6 @@
 """What normal sampling does not reach is tried, and named."""
 
+import re
 from typing import Annotated, Literal
 
 import pytest
@@ -25,8 +26,8 @@ def run(operator, seed=0):
     return next(row for row in report.rows if row.check == "reference")
 
 
-def declared(reference, kernel):
-    operator = opsmith.op(f"cohorts::{reference.__name__}_{id(kernel)}")(reference)
+def declared(reference, kernel, **options):
+    operator = opsmith.op(f"cohorts::{reference.__name__}_{id(kernel)}", **options)(reference)
     operator.register_kernel("cpu", kernel)
     return operator
 
@@ -273,6 +274,34 @@ def test_integers_beyond_a_handful_are_tried_where_sizes_have_room():
     assert row.status == "failed"
     assert "window=9" in row.case
     assert run(declared(moving_sum, lambda x, window: moving_sum(x, window))).status == "passed"
+
+
+def bounded_sum(x: Float32[Tensor, "N"], window: int) -> Float32[Tensor, "N"]:
+    return torch.nn.functional.pad(x, (window - 1, 0)).unfold(0, window, 1).sum(1)
+
+
+@pytest.mark.parametrize("where", ["window >= 1", "window % 2 == 0 and window > 0"])
+def test_integers_that_a_condition_bounds_from_below_are_tried_beyond_a_handful(where) -> None:
+    conditions = tuple(where.split(" and "))
+
+    def checked(kernel):
+        return run(declared(bounded_sum, kernel, where=conditions))
+
+    row = checked(lambda x, window: bounded_sum(x, min(window, 8)))
+    assert row.status == "failed"
+    assert re.search(r"window=(9|10)\b", row.case)
+    assert checked(lambda x, window: bounded_sum(x, window)).status == "passed"
+
+
+def test_integers_that_a_condition_compares_with_a_size_are_tried_beyond_a_handful() -> None:
+    def grouped(x: Float32[Tensor, "N"], groups: int) -> Float32[Tensor, "{groups}"]:
+        return x.reshape(groups, -1).sum(1)
+
+    where = ("groups > 0", "N % groups == 0")
+    wrong = declared(grouped, lambda x, groups: grouped(x, groups) + (groups > 8), where=where)
+    row = run(wrong)
+    assert row.status == "failed"
+    assert re.search(r"groups=\d\d|groups=9", row.case)
 
 
 def test_integers_that_decide_sizes_are_tried_beyond_a_handful():
