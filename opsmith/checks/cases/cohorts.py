@@ -282,7 +282,7 @@ def arguments(signature: Signature, seed: int) -> Iterator[Cohort]:
 
 def _beyond(parameter: Parameter, fitting: Fitting) -> list[Any]:
     """Return the integers of `_BEYOND`, or integers near these, that fit the conditions."""
-    found = []
+    found: list[Any] = []
     for number in _BEYOND:
         near = (_as_given(parameter, number + ahead) for ahead in range(_NEAR))
         found += itertools.islice((n for n in near if fitting.fits(parameter.name, n, {}, {})), 1)

@@ -42,8 +42,8 @@ def _resolving(operator: Operator) -> Callable[..., Any]:
         arguments = arguments_of(args, kwargs)
         # The copies would hide from the operator's kernel that written tensors share memory.
         validate(arguments)
-        arguments = apart(arguments)
-        resolved = {name: map_tensors(value, _resolved) for name, value in arguments.items()}
+        kept = apart(arguments)
+        resolved = {name: map_tensors(value, _resolved) for name, value in kept.items()}
         positional, keywords = split(resolved)
         returned = overload(*positional, **keywords)
         for name in names:
