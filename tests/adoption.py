@@ -111,6 +111,7 @@ def main() -> int:
 def adopted(name: str, example: str | None, folder: Path) -> tuple[str, str]:
     """What became of one name, and the line that says more."""
     file = folder / (name.replace("::", "_").replace(".", "_") + ".py")
+    file.unlink(missing_ok=True)  # a draft that an earlier run kept
     given = [] if example is None else ["--example", example]
     code, said = opsmith("adopt", name, "--out", file, *given)
     if code:
