@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from opsmith.checks.cases import layouts
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.dependencies import reads_of
+from opsmith.operators.core.arguments import map_tensors
 from opsmith.signature import Parameter
 
 
@@ -29,10 +31,12 @@ def lay_out_case(draw: st.DrawFn, case: Case, wanted: Sequence[str]) -> Case:
     for parameter in case.signature.tensors:
         name = parameter.name
         layout = draw(st.sampled_from(wanted))
-        if layout in (layouts.EXPANDED, layouts.OVERLAPPING) and parameter.is_tensor:
+        if layout in (layouts.EXPANDED, layouts.OVERLAPPING):
             if values[name] is None or not _is_free(case, parameter):
                 continue
-            values[name] = _repeating(draw, values[name], layout)
+            values[name] = map_tensors(
+                values[name], functools.partial(_repeating, draw, layout=layout)
+            )
         chosen[name] = layout
     return replace(case, values=values, layouts=chosen)
 

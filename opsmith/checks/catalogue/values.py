@@ -161,6 +161,10 @@ def memory_layouts(trial: Trial) -> None:
         def can_be(case: Case, lay: Callable[[Case], Case] = laid_out) -> bool:
             return _is_strided(case if case.layouts else lay(case))
 
+        # Only values that nobody writes or compares may repeat, in samples too.
+        repeats = layout in (EXPANDED, OVERLAPPING)
+        free = any(not (p.mutated or p.constraints) for p in trial.signature.tensors)
+        examples = trial.some(8 if layout in _COMMON else 15) if free or not repeats else 0
         alone = _alone(trial) if layout == LONE else ()
         for forced in alone or ({},):
             trial.each(
@@ -169,7 +173,7 @@ def memory_layouts(trial: Trial) -> None:
                 wanted=Wanted(
                     layouts=(layout,), sizes=_ODD if layout == LONE else _FILLED, forced=forced
                 ),
-                examples=trial.some(8 if layout in _COMMON or alone else 15),
+                examples=trial.some(8) if alone else examples,
                 registered_cases=layout in _COMMON,
                 keep=can_be,
                 adapt=laid_out,

@@ -12,6 +12,8 @@ from torch import Tensor
 import opsmith
 from opsmith import Between, checks
 from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.layouts import EXPANDED
+from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.cases.subject import subjects_of
 from opsmith.checks.trial import Settings, Trial
 from opsmith.signature.items import ItemSizes
@@ -96,6 +98,16 @@ def averaged(
     for length in lengths or ():
         total = total + length.sum()
     return total
+
+
+def test_tensors_of_a_list_that_is_only_read_may_repeat_their_values() -> None:
+    operator = _operator("expanded")
+    found: list[Case] = []
+    wanted = Wanted(layouts=(EXPANDED,), sizes=(2, 3))
+    Trial(subjects_of(operator)[0], "layouts", Settings()).each(found.append, wanted=wanted)
+    made = [case.make() for case in found]
+    assert any(0 in grad.stride() for arguments in made for grad in arguments["grads"])
+    assert all(one.is_contiguous() for arguments in made for one in arguments["params"])
 
 
 def test_values_of_every_tensor_of_a_list_are_sampled_from_its_range() -> None:

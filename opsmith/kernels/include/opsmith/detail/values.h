@@ -177,23 +177,27 @@ void check_values(const Context& context, const Binder<N, V, D>& bound, Where wh
                   const DLTensor& tensor, const Range& range) {
 #ifdef OPSMITH_EXACT
   // The caller drew these values for the declaration, and their bits are no numbers of type T.
-  if constexpr (exact::is_number<T>) return;
+  if constexpr (exact::is_number<T>)
+    return;
+  else  // which leaves out what does not compile for them
 #endif
-  const int64_t count = numel(tensor);
-  const T* data = static_cast<const T*>(tensor.data);
-  const bool contiguous = is_contiguous(tensor);
-  const auto admits = [&](int64_t i) {
-    return range.admits(widen(data[contiguous ? i : offset_of(tensor, i)]));
-  };
-  const bool good = everywhere(context, count, [&](int64_t first, int64_t last) {
-    if (contiguous) return all_inside(data + first, last - first, range);
-    bool all = true;
-    for (int64_t i = first; i < last; ++i) all &= admits(i);
-    return all;
-  });
-  if (good) return;
-  for (int64_t i = 0; i < count; ++i) {
-    if (!admits(i)) report_value<T>(bound, where, tensor, i, range);
+  {
+    const int64_t count = numel(tensor);
+    const T* data = static_cast<const T*>(tensor.data);
+    const bool contiguous = is_contiguous(tensor);
+    const auto admits = [&](int64_t i) {
+      return range.admits(widen(data[contiguous ? i : offset_of(tensor, i)]));
+    };
+    const bool good = everywhere(context, count, [&](int64_t first, int64_t last) {
+      if (contiguous) return all_inside(data + first, last - first, range);
+      bool all = true;
+      for (int64_t i = first; i < last; ++i) all &= admits(i);
+      return all;
+    });
+    if (good) return;
+    for (int64_t i = 0; i < count; ++i) {
+      if (!admits(i)) report_value<T>(bound, where, tensor, i, range);
+    }
   }
 }
 
