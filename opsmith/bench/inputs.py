@@ -215,7 +215,16 @@ def _drawn(
     operator: Operator, dtype: str | None, forced: Mapping[str, int], given: Arguments
 ) -> Case | None:
     """Draw a case with these sizes and arguments; `None` if there is none."""
-    wanted = Wanted(dtype=dtype, sizes=_SIZES, forced=forced, max_elements=_LARGEST, given=given)
+    # What is timed must not depend on chance: a size of `*name` is that of its only dimension.
+    alone = any(name in forced for name in operator.signature.variadic_dims)
+    wanted = Wanted(
+        dtype=dtype,
+        sizes=_SIZES,
+        forced=forced,
+        max_elements=_LARGEST,
+        given=given,
+        ranks=(1,) if alone else Wanted.ranks,
+    )
     found: list[Case] = []
     strategy = cases(operator.signature, wanted)
     search(

@@ -34,7 +34,7 @@ from opsmith.operators.core.arguments import each_tensor, flatten, map_named_ten
 from opsmith.operators.dispatch.ranks.sharding_rules import concrete_rules
 from opsmith.signature.sharding import unsharded
 from opsmith.signature.sizes import expressions
-from opsmith.signature.sizes.shapes import Fixed
+from opsmith.signature.sizes.shapes import Fixed, Variadic
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DeviceMesh
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 SCHEMA = "opsmith.mesh/1"
 #: More combinations of placements than these do not fit on a page.
 _MOST = 16
+_NO_SIZES: Mapping[str, int] = {}
 #: Arguments are drawn with dimensions of at most this size.
 _SMALL = 4
 
@@ -192,9 +193,8 @@ def _calls(
     To draw contents of the sizes of large models takes minutes, so they are drawn at small sizes,
     and the shapes follow from the declaration.
     """
-    signature = subject.operator.signature
+    named = set(subject.operator.signature.dims)
     wanted = [*sizes] or [*subject.operator.sizes]
-    fixed = [name for name in signature.dims if name not in signature.variadic_dims]
     if not wanted or subject.operator.only_registered_cases:
         for supply in supplies(subject, dtype, (), most):
             yield supply.label, _empty(supply)
@@ -203,16 +203,17 @@ def _calls(
         small = {name: min(number, _SMALL) for name, number in size.items()}
         try:
             (supply,) = supplies(subject, dtype, [small], 1)
-            arguments = _empty(supply, size) if set(fixed) <= size.keys() else None
+            arguments = _empty(supply, size) if named <= size.keys() else None
         except NothingToTimeError:
             arguments = None  # no argument is so small
+        label = " ".join(f"{name}={number}" for name, number in size.items())
         if arguments is None:
             (supply,) = supplies(subject, dtype, [size], 1)
-            arguments = _empty(supply)
-        yield " ".join(f"{name}={number}" for name, number in size.items()), arguments
+            label, arguments = supply.label, _empty(supply)
+        yield label, arguments
 
 
-def _empty(supply: Supply, size: Mapping[str, int] | None = None) -> dict[str, Any]:
+def _empty(supply: Supply, size: Mapping[str, int] = _NO_SIZES) -> dict[str, Any]:
     """Return a supply's arguments without contents; `size` replaces sizes by dimension."""
     signature = supply.operator.signature
 
@@ -221,7 +222,9 @@ def _empty(supply: Supply, size: Mapping[str, int] | None = None) -> dict[str, A
         shape = list(tensor.shape)
         for axis, dim in type_.shape.axes() if size and type_ and type_.shape else ():
             if isinstance(dim, Fixed):
-                shape[axis] = expressions.evaluate(dim.expression, size or {}, supply.first)
+                shape[axis] = expressions.evaluate(dim.expression, size, supply.first)
+            elif isinstance(dim, Variadic) and dim.name in size:
+                shape[axis] = size[str(dim.name)]
         return torch.empty(shape, dtype=tensor.dtype, device="meta")
 
     return map_named_tensors(supply.first, empty)

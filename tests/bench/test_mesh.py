@@ -28,6 +28,11 @@ def product(x: Float[Tensor, "N K"], y: Float[Tensor, "K M"]) -> Float[Tensor, "
     return x @ y
 
 
+@opsmith.op("mesh::negate", parallel_dims=("*s",))
+def negate(x: Float[Tensor, "*s C"]) -> Float[Tensor, "*s C"]:
+    return -x
+
+
 @opsmith.op("mesh::write", mutates_args=("x",), parallel_dims=("N",))
 def write(x: Float[Tensor, "N C"]) -> None:
     x.mul_(2)
@@ -58,6 +63,13 @@ def test_each_dimension_of_a_mesh_may_follow_a_rule_of_its_own() -> None:
     assert mixed.ruled.forward == 0
     assert mixed.ruled.backward == 2 * 7 * (32 // 4 * 16 * 4) // 8
     assert mixed.claim == 'parallel_dims=("N",) and summed_dims=("K",)'
+
+
+def test_a_size_of_several_dimensions_is_that_of_their_only_dimension() -> None:
+    rows, _ = on_meshes(negate, [(8,)], sizes=[{"s": N, "C": C}]).rows
+    assert (rows.placement, rows.sizes) == ("x Shard(0)", f"s={N} C={C}")
+    # To gather x, each rank sends its part to all others.
+    assert (rows.gathered.forward, rows.gathered.backward) == (7 * N * C * 4 // 8, 0)
 
 
 def test_an_operator_that_writes_has_a_forward_step() -> None:

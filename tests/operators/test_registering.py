@@ -143,7 +143,7 @@ def test_sizes_that_are_none_are_refused_by_name(plain) -> None:
     assert plain.sizes == [{"N": 0}, {"N": 7}]
 
     @opsmith.op("registering::scalar")
-    def scalar(x: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
+    def scalar(x: Float[Tensor, ""]) -> Float[Tensor, ""]:
         return x
 
     assert refused(DeclarationError, scalar.register_sizes, {"any": 4}).endswith(

@@ -380,7 +380,8 @@ class Operator(CustomOpDef, Generic[P, R]):
 
         Args:
             sizes: mappings from some dimensions to sizes (``{"N": 4096, "C": 768}``); dimensions
-                that a mapping leaves out are sampled.
+                that a mapping leaves out are sampled. A size of ``*names`` is that of its last
+                dimension, and of its only one in a benchmark.
 
         Raises:
             DeclarationError: no argument has a dimension of that name, or a size is not a

@@ -19,7 +19,7 @@ def checked_sizes(signature: Signature, sizes: Sequence[Mapping[str, int]]) -> l
             int.
     """
     label = f"{signature.qualname}: register_sizes"
-    known = [name for name in signature.dims if name not in signature.variadic_dims]
+    known = signature.dims
     for one in sizes:
         if not isinstance(one, Mapping):
             raise DeclarationError(

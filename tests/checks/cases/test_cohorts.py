@@ -84,6 +84,16 @@ def test_sizes_that_the_author_serves_are_tried():
     assert row.status == "failed" and "(777, 5)" in row.case
 
 
+def test_a_size_of_several_dimensions_is_that_of_their_last_one():
+    def tripled(x: Float32[Tensor, "*s C"]) -> Float32[Tensor, "*s C"]:
+        return x * 3
+
+    operator = declared(tripled, lambda x: x * 3 if 777 not in x.shape else x)
+    operator.register_sizes({"s": 777, "C": 2})
+    row = run(operator)
+    assert row.status == "failed" and "777, 2)" in row.case
+
+
 def test_served_sizes_must_name_dimensions():
     operator = declared(doubled, lambda x: x * 2)
     with pytest.raises(
