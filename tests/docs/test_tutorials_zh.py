@@ -29,6 +29,11 @@ def leads_to(text: str, folder: Path, translated: set[str]) -> set[str]:
     return found
 
 
+def untranslated(path: Path) -> str:
+    """The place of a page below `docs`, that of the original for a translation."""
+    return os.path.normpath(os.path.relpath(path, DOCS)).removeprefix("zh/")
+
+
 def test_every_tutorial_is_there():
     english = {path.name for path in (DOCS / "tutorials").glob("*.md")}
     assert {*PAGES, "index.md"} == english
@@ -73,18 +78,15 @@ def test_the_index_lists_every_translated_tutorial_in_the_order_of_the_original(
     assert order == sorted(order)
 
 
-def test_the_page_on_declarations_says_what_the_original_says():
-    chinese = (DOCS / "zh" / "reference" / "declaration.md").read_text()
-    english = (DOCS / "reference" / "declaration.md").read_text()
+@pytest.mark.parametrize("page", ["reference/declaration.md", "how-to/many_ranks.md"])
+def test_another_page_says_what_the_original_says(page):
+    here, there = DOCS / "zh" / page, DOCS / page
+    chinese, english = here.read_text(), there.read_text()
     assert structure(chinese) == structure(english)
     assert FENCE.findall(chinese) == FENCE.findall(english)
     assert not_in_chinese(chinese.partition("\n")[2]) == []
     found, original = (
-        {
-            os.path.normpath(folder / link.partition("#")[0])
-            for link in links(text)
-            if link[0] != "#"
-        }
-        for text, folder in ((chinese, DOCS / "zh" / "reference"), (english, DOCS / "reference"))
+        {untranslated(folder / link.partition("#")[0]) for link in links(text) if link[0] != "#"}
+        for text, folder in ((chinese, here.parent), (english, there.parent))
     )
     assert found == original
