@@ -219,10 +219,16 @@ def build(
 
 
 def _write_compile_commands(operators: list[Any]) -> None:
-    from opsmith.kernels import compile_commands
+    from opsmith.kernels import compile_commands, get_device
 
-    sources = [kernel.source for one in operators for kernel in one.kernels.values()]
-    written = compile_commands.write(source for source in sources if source is not None)
+    # A device that this machine lacks may lack its compiler too, such as the NPU's.
+    sources = [
+        kernel.source
+        for one in operators
+        for device, kernel in one.kernels.items()
+        if kernel.source is not None and not get_device(device, one.name).missing()
+    ]
+    written = compile_commands.write(sources)
     for path in written:
         print(path)
     if not written:

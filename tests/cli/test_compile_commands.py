@@ -80,3 +80,14 @@ def test_the_command_compiles_and_clangd_draws_no_red_line(folder, cli):
     # Without the commands, the generated header is missing: the test would see it.
     (folder / "compile_commands.json").unlink()
     assert subprocess.run(look, check=False, capture_output=True).returncode != 0
+
+
+def test_a_kernel_for_a_device_without_its_compiler_is_passed_over(folder, cli, monkeypatch):
+    monkeypatch.delenv("ASCEND_HOME_PATH", raising=False)
+    declaration = folder / "twice.py"
+    text = declaration.read_text() + 'twice.register_kernel("npu", source="ascend.cpp")\n'
+    declaration.write_text(text)
+    (folder / "ascend.cpp").write_text("// Ascend C\n")
+    outcome = cli("build", declaration, "--compile-commands")
+    assert outcome.code == 0, outcome.stderr
+    assert [entry["file"] for entry in commands(folder)] == [str(folder / "twice.cpp")]
