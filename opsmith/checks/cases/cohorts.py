@@ -283,7 +283,11 @@ def arguments(signature: Signature, seed: int) -> Iterator[Cohort]:
 def _beyond(parameter: Parameter, fitting: Fitting) -> list[Any]:
     """Return the integers of `_BEYOND`, or integers near these, that fit the conditions."""
     found: list[Any] = []
+    limits = [one.high for one in parameter.ranges if one.high is not None and not one.high.reason]
+    highest = min((limit.number({}, {}) for limit in limits), default=math.inf)
     for number in _BEYOND:
+        if number > highest:  # hundreds of samples would be rejected
+            break
         near = (_as_given(parameter, number + ahead) for ahead in range(_NEAR))
         found += itertools.islice((n for n in near if fitting.fits(parameter.name, n, {}, {})), 1)
     return found

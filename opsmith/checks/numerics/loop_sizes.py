@@ -8,8 +8,11 @@ kernel does changes them.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
+
+from hypothesis import reject
 
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.reference_call import run_reference
@@ -64,9 +67,22 @@ def largest_sizes(
     Returns:
         Sizes by dimension, none for a dimension without a loop, or for which no call was found.
     """
+    fitting = Fitting(operator.signature)
+    calls, least = (_CALLS_BY_STEPS, _LEAST_BY_STEPS) if by_steps else (_CALLS, _LEAST)
+    found = {}
+    for name, each in _loops(operator, dtype).items():
+        most = max(least, int(calls / each))
+        # A condition may allow only sizes that are larger than `most`.
+        found[name] = max(most, fitting.near(name, most) or 0)
+    return found
+
+
+# Both limits are asked for in one check.
+@functools.lru_cache(maxsize=4)
+def _loops(operator: Operator, dtype: str | None) -> Mapping[str, float]:
+    """Return the number of calls for each place of the dimensions that are looped over."""
     signature = operator.signature
     fitting = Fitting(signature)
-    calls, least = (_CALLS_BY_STEPS, _LEAST_BY_STEPS) if by_steps else (_CALLS, _LEAST)
     found = {}
     for name in signature.dims:
         if name in signature.variadic_dims:
@@ -80,9 +96,7 @@ def largest_sizes(
             continue
         each = (many - few) / (long - short)
         if each >= _LOOP:
-            most = max(least, int(calls / each))
-            # A condition may allow only sizes that are larger than `most`.
-            found[name] = max(most, fitting.near(name, most) or 0)
+            found[name] = each
     return found
 
 
@@ -112,8 +126,11 @@ def _calls(operator: Operator, dtype: str | None, name: str, size: int) -> int |
     counts = []
 
     def count(case: Case) -> None:
-        with _Calls() as calls:
-            run_reference(operator, case.values)
+        try:
+            with _Calls() as calls:
+                run_reference(operator, case.values)
+        except Exception:
+            reject()  # a failure would be searched for a smaller one
         counts.append(calls.count)
 
     wanted = Wanted(dtype=dtype, sizes=_FEW, forced={name: size})

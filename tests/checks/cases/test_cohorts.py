@@ -398,3 +398,13 @@ def test_a_kernel_with_partial_sums_in_half_precision_is_found(blocks, seed):
     row = run(declared(added, kernel), seed)
     assert row.status == "failed"
     assert "OPS-VALUE-ACCUMULATION" in str(row)
+
+
+def test_no_number_beyond_a_literal_range_is_tried():
+    def stretched(
+        x: Float32[Tensor, "N"], k: Annotated[tuple[int, int], Between(1, 20)]
+    ) -> Float32[Tensor, "N*{k[0]}+{k[1]}"]:
+        return torch.nn.functional.pad(x.repeat(k[0]), (0, k[1]))
+
+    found = arguments(signature_of(stretched, "cohorts::stretched"), 0)
+    assert [c.wanted.given["k"] for c in found if c.name == "numbers"] == [[9, 9], [17, 17]]
