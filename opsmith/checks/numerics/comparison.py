@@ -24,6 +24,8 @@ from opsmith.operators.core.arguments import dtype_name, is_float8
 _ALONE = 1.5
 #: Tolerance, in roundings, for values that an overflow leads to: no tolerance is measured for them.
 _LOOSE = 32
+#: Largest share of the elements whose measured number of terms may be far too low.
+_RARE = 1 / 256
 #: Least relative difference between the derivatives at the two sides of a kink.
 _JUMP = 1e-3
 
@@ -237,7 +239,12 @@ def _overflowed(value: Tensor, right: Tensor, allowed: Tensor) -> Tensor:
 
 
 def _more_precise(ratio: Tensor, value: Tensor, truth: Expected, position: int) -> Tensor:
-    """Return the ratios after measuring the terms of the elements above 1 with more probes."""
+    """Return the ratios after measuring the terms of rare elements above 1 with more probes.
+
+    A measure that is far off is rare. Where more elements exceed their tolerance, errors are large.
+    """
+    if int((ratio > 1).sum()) > _RARE * ratio.numel():
+        return ratio
     truth.measure_again(position, ratio > 1)
     again = _ratios(value, truth.values[position], _allowed(truth, position, value))
     return torch.where(ratio > 1, again, ratio)

@@ -12,7 +12,7 @@ each relative to a partial sum of size about ``|f| + s``, add up to sqrt(n) of t
 
 ``s`` and ``n`` are measured for each element (`sensitivity`), not guessed from shapes, so that a
 pooled cell of 1000 points gets a wider tolerance than its neighbour of one point. An element that
-exceeds its tolerance is measured again, with more probes.
+exceeds its tolerance, as few others of the result do, is measured again, with more probes.
 
 A kernel need not be more accurate than the reference itself. If a kernel exceeds the tolerance, the
 reference is run again (`rounding`):
