@@ -334,6 +334,8 @@ def _adopt_function(
             _explain(operator, args, error)
             raise
 
+    # By this attribute of `apply`, the TorchScript exporter finds the Function and its symbolic.
+    apply.__self__ = function  # type: ignore[attr-defined]
     function.apply = staticmethod(apply)
     # Dynamo would trace through the Function; call it instead.
     torch.compiler.allow_in_graph(function)

@@ -10,6 +10,7 @@ from typing import Any
 import onnx
 import pytest
 import torch
+from calling import Call
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -302,3 +303,29 @@ def test_torch_onnx_export_uses_the_symbolic_of_an_adopted_function(tmp_path, my
     # Where opsmith exports, the call is the operator's: its forms, and its validation.
     (use,) = opsmith.load(tmp_path / "out").artifact.manifest.operators
     assert (use.name, use.form) == ("mmdeploy_tutorial::my_add", "standard")
+
+
+@opsmith.op("mmdeploy_inner::plus")
+def _plus(a: Float[Tensor, "*n"], b: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    return a + b
+
+
+@pytest.mark.parametrize("inner", [torch.add, _plus], ids=["torch", "opsmith"])
+def test_a_direct_export_calls_the_symbolic_of_an_adopted_function(inner, tmp_path) -> None:
+    class Foreign(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            return inner(a, b)
+
+        @staticmethod
+        def symbolic(g, a, b):
+            return g.op("custom::foreign_add", a, b)
+
+    early = Foreign.apply
+    name = f"mmdeploy_inner::{'of_ours' if inner is _plus else 'of_torchs'}"
+    opsmith.adopt(Foreign, name)
+    x, path = torch.rand(2, 3), tmp_path / "foreign.onnx"
+    for call in (early, Foreign.apply):
+        torch.onnx.export(Call(call), (x, x), path, dynamo=False)
+        nodes = onnx.load(path).graph.node
+        assert [(node.domain, node.op_type) for node in nodes] == [("custom", "foreign_add")]
