@@ -133,7 +133,7 @@ def run(
     from opsmith.cli.tensors import read_inputs, write_outputs
     from opsmith.targets import LoadedOperators, load
 
-    _require(artifact)
+    _require_manifest(artifact)
     model = load(artifact)
     if isinstance(model, LoadedOperators):
         raise ArtifactError(
@@ -194,9 +194,19 @@ def view(
 
 
 def _require(artifact: Path) -> None:
-    """Refuse an artifact that does not exist."""
+    """Refuse a path that does not exist."""
     if not artifact.exists():
         raise LoadError(f"{artifact} is not an opsmith artifact: no such folder")
+
+
+def _require_manifest(artifact: Path) -> None:
+    """Refuse a path that is not the folder of an artifact."""
+    from opsmith.targets.exporting.artifact import MANIFEST
+
+    _require(artifact)
+    what = "it is a file" if artifact.is_file() else f"it has no {MANIFEST}"
+    if not (artifact / MANIFEST).exists():
+        raise LoadError(f"{artifact} is not an opsmith artifact: {what}")
 
 
 def _viewable(path: Path) -> Path:

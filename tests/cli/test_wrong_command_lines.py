@@ -61,6 +61,8 @@ def file(tmp_path, monkeypatch):
         ("view FILE", "is a source file, not a model. opsmith show wrong_line.py draws"),
         ("view nodist", "nodist is not an opsmith artifact: no such folder"),
         ("run nodist", "nodist is not an opsmith artifact: no such folder"),
+        ("run FILE", "is not an opsmith artifact: it is a file"),
+        ("run .", ". is not an opsmith artifact: it has no manifest.json"),
         ("wheel FILE --platform sparc", "there is no platform 'sparc'; there are x86_64, aarch64"),
         ("wheel no.py", "is neither a Python file nor a folder with a pyproject.toml"),
         ("wheel FILE --gates 2.x", "2.x: is neither a release of PyTorch, as 2.10.0, nor a folder"),

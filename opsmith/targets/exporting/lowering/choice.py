@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.fx import Node
 
-from opsmith.errors import DeclarationError, ExportError, FormError, OpsmithError
+from opsmith.errors import DeclarationError, ExportError, FormError, OpsmithError, OptionError
 from opsmith.operators import Operator
 from opsmith.targets.exporting.artifact import OperatorUse
 
@@ -90,7 +90,7 @@ class Chooser:
         for name, form in [("", self._default), *self._wanted.items()]:
             if form not in ("auto", *forms):
                 what = f" for {name}" if name else ""
-                raise ExportError(
+                raise OptionError(
                     f"form={form!r}{what}; there are auto, {', '.join(forms)}, or a mapping from "
                     "operator names to these"
                 )
