@@ -66,11 +66,12 @@ def _require_whole(operators: list[Any], sizes: list[dict[str, int]]) -> None:
         needed = [name for name in signature.dims if name not in signature.variadic_dims]
         for size in sizes:
             missing = [name for name in needed if name not in size]
-            if missing and any(name in needed for name in size):
+            if missing and any(name in signature.dims for name in size):
                 given = ",".join(f"{name}={number}" for name, number in size.items())
                 rest = ",".join(f"{name}=…" for name in missing)
                 raise typer.BadParameter(
-                    f"{operator.name} has the dimensions {', '.join(needed)}: write {given},{rest}",
+                    f"{operator.name} has the dimensions {', '.join(signature.dims)}: write "
+                    f"{given},{rest}",
                     param_hint="--size",
                 )
 

@@ -140,3 +140,17 @@ def test_the_command_prints_saves_and_refuses(cli, tmp_path: Path) -> None:
         assert words in " ".join(refused.stderr.split())
     refused = cli("bench", str(file), "--mesh", "8", "--only", "cpu kernel")
     assert "times nothing, so it takes no --only" in " ".join(refused.stderr.split())
+
+
+def test_a_size_that_leaves_a_dimension_open_is_refused(cli, tmp_path: Path) -> None:
+    file = tmp_path / "open.py"
+    file.write_text(
+        "import opsmith\nfrom jaxtyping import Float\nfrom torch import Tensor\n"
+        '@opsmith.op("mesh_cli::halve")\n'
+        'def halve(x: Float[Tensor, "*s C"]) -> Float[Tensor, "*s C"]:\n    return x / 2\n'
+    )
+    refused = cli("bench", str(file), "--size", "s=4")
+    assert refused.code == 2
+    assert "mesh_cli::halve has the dimensions s, C: write s=4,C=…" in " ".join(
+        refused.stderr.split()
+    )
