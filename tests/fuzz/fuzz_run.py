@@ -159,6 +159,7 @@ class Fuzz:
         """Make the calls of these numbers, and count what comes of them."""
         tally, call, before = Tally(self._words[0], operator), "", ""
         while first < last:
+            began = first
             for words in self._child().calls(operator, first, last, "fuzz"):
                 if words[0] == "begin":
                     first, call = words[1:]
@@ -174,8 +175,11 @@ class Fuzz:
                 continue
             outcome = "hung"
             if words[0] == "died":
-                *_, baseline = self._child().calls(operator, first, first + 1, "baseline")
-                outcome = "crashed" if baseline[0] == "done" else "crashed as torch.add"
+                # With the calls before it, as a crash may need what a compiler keeps of these.
+                said = [*self._child().calls(operator, began, first + 1, "baseline")]
+                reached = [words[1] for words in said if words[0] == "begin"]
+                same = said[-1][0] != "done" and reached[-1] == first
+                outcome = "crashed as torch.add" if same else "crashed"
             tally.add(outcome, first, f"{outcome}: {words}", call)
             first += 1
         return tally
