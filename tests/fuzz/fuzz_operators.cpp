@@ -103,6 +103,8 @@ template <typename T>
 void spread(const opsmith::Context&, const fuzz::spread_args<T>& a) {
   double sum = a.shift;
   for (double weight : a.weights) sum += weight;
-  for (int64_t i = 0; i < a.N; ++i) a.out[i] = static_cast<T>(static_cast<double>(a.x[i]) * sum);
+  // As the reference rounds it: in double precision, a sum beyond T would not overflow.
+  const T factor = static_cast<T>(sum);
+  for (int64_t i = 0; i < a.N; ++i) a.out[i] = a.x[i] * factor;
 }
 OPSMITH_KERNEL(fuzz, spread, cpu, float, double)
