@@ -83,7 +83,7 @@ class Stripped:
 
     @property
     def differentiable(self) -> bool:
-        """Return whether nothing excludes the tensor from differentiation."""
+        """Return whether the tensor may have a gradient: no `NonDifferentiable` marks it."""
         return not any(isinstance(mark, NonDifferentiable) for mark in self.marks)
 
 

@@ -71,11 +71,12 @@ _CODES = {
 #: Number of equal terms for which the error of a sum in half precision, relative to its tolerance,
 #: is largest. With more terms, the error grows further, but so does the tolerance.
 _LONG = {"float16": 4097, "bfloat16": 1025}
-#: Number of terms of which eight partial sums in half precision lose several tolerances.
+#: Number of terms of a long sum. A kernel that keeps eight partial sums in half precision is then
+#: wrong by several tolerances.
 _PARTIAL = 4097
 #: Larger integers than normal sampling draws, for arguments without a small upper bound.
 _BEYOND = (9, 17, 33, 65)
-#: Number of integers among which one is looked for that fits the conditions.
+#: If an integer breaks a condition, this many integers from it upwards are tried in its place.
 _NEAR = 8
 #: Number of cases by kind of values.
 _EXAMPLES = {"NaN": 8, "infinity": 8, "large": 2, "denormal": 2, "zeros": 2, ONE_MAGNITUDE: 6}
@@ -131,8 +132,8 @@ def sizes(
     """
     rng = random.Random(seed)
     largest = most or {}
-    # Overlapping runs may add up one value again and again. The roundings then do not cancel, and
-    # the tolerance counts the values, not the additions.
+    # Overlapping runs may add up one value again and again. The rounding errors then do not cancel,
+    # and exceed a tolerance that is computed from the number of values.
     runs = {
         str(dim)
         for parameter in signature.tensors

@@ -3,8 +3,8 @@
 If a reference overflows in a kernel's dtype and gives NaN, an equivalent formula with another order
 of steps may give a number: in ``(x - mean) / sqrt(var)``, perhaps only the variance is too large,
 and the quotient is zero. The formula is therefore run in double precision, and infinity replaces
-the results of some of the steps that are too large for the kernel's dtype. An overflow explains the
-values found in this way, NaN, and infinity; any other number is wrong.
+the results of some of the steps that are too large for the kernel's dtype. The overflow
+explains the values that these runs give, and NaN and infinity; any other value is wrong.
 """
 
 from __future__ import annotations

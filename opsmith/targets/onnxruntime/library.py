@@ -329,7 +329,7 @@ class _Inference:
 
     @staticmethod
     def _known(value: Expression) -> list[str]:
-        """Return the C++ conditions that everything that a size depends on is known."""
+        """Return the C++ conditions under which a size can be computed."""
         needed = [f"dim_{name}.known()" for name in sorted(expressions.names(value))]
         for scalar in sorted(expressions.scalars_of(value), key=str):
             needed.append(f"ints_{scalar.parameter}.size() > {scalar.index or 0}")
