@@ -215,7 +215,7 @@ def _drawn(
     operator: Operator, dtype: str | None, forced: Mapping[str, int], given: Arguments
 ) -> Case | None:
     """Draw a case with these sizes and arguments; `None` if there is none."""
-    # What is timed must not depend on chance: a size of `*name` is that of its only dimension.
+    # The shapes to time must not depend on chance: a size of `*name` is that of its only dimension.
     alone = any(name in forced for name in operator.signature.variadic_dims)
     wanted = Wanted(
         dtype=dtype,

@@ -379,9 +379,8 @@ class Operator(CustomOpDef, Generic[P, R]):
         """Register sizes that occur in production, so that checks always try them.
 
         Args:
-            sizes: mappings from some dimensions to sizes (``{"N": 4096, "C": 768}``); dimensions
-                that a mapping leaves out are sampled. A size of ``*names`` is that of its last
-                dimension, and of its only one in a benchmark.
+            sizes: mappings from some dimensions to sizes (``{"N": 4096, "C": 768}``); others are
+                sampled. For ``*names``, the size of the last dimension; benchmarks have no other.
 
         Raises:
             DeclarationError: no argument has a dimension of that name, or a size is not a
