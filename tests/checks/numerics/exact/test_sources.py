@@ -1,4 +1,4 @@
-"""What a field cannot follow is found in a source, with its line."""
+"""Find in a source, with its line, what a field cannot follow."""
 
 from opsmith.checks.numerics.exact.sources import obstacle, table_in
 
