@@ -175,14 +175,27 @@ class Fuzz:
                 continue
             outcome = "hung"
             if words[0] == "died":
-                # With the calls before it, as a crash may need what a compiler keeps of these.
-                said = [*self._child().calls(operator, began, first + 1, "baseline")]
-                reached = [words[1] for words in said if words[0] == "begin"]
-                same = said[-1][0] != "done" and reached[-1] == first
+                same = self._kills_torch_add(operator, began, first)
                 outcome = "crashed as torch.add" if same else "crashed"
             tally.add(outcome, first, f"{outcome}: {words}", call)
             first += 1
         return tally
+
+    def _kills_torch_add(self, operator: str, first: int, number: int) -> bool:
+        """Return whether `torch.add` ends the process in a call, too.
+
+        The calls from `first` on come before it, as a crash may need what a compiler keeps of
+        these. Where `torch.add` ends the process in an earlier call, the calls after that remain.
+        """
+        while first <= number:
+            said = [*self._child().calls(operator, first, number + 1, "baseline")]
+            reached = [words[1] for words in said if words[0] == "begin"]
+            if said[-1][0] == "done" or not reached:
+                return False
+            if reached[-1] == number:
+                return True
+            first = reached[-1] + 1
+        return False
 
     def end(self) -> None:
         """End the process."""

@@ -148,7 +148,8 @@ def _sparse(t: Tensor, rng: Random) -> Any:
     if t.dim() == 2 and rng.random() < 0.6:
         layout = rng.choice([torch.sparse_csr, torch.sparse_csc])
         return t.to_sparse(layout=layout)
-    return t.to_sparse()
+    # An element of a sparse vector is dense, and vmap passes these of tensors of no dimensions.
+    return t.reshape(t.shape or 1).to_sparse()
 
 
 def _blocks(t: Tensor, rng: Random) -> Any:
