@@ -18,6 +18,7 @@ from opsmith.compat.torch_dispatch import subclasses_as_tensors
 from opsmith.errors import ArgumentError, OpsmithError
 from opsmith.operators.core.arguments import IN_GRAPHS, MANY, can_be_functionalised, dtype_name
 from opsmith.operators.core.overlap import keep_apart
+from opsmith.operators.core.truncation import is_complex
 from opsmith.operators.core.unusable import unusable, unusable_here
 from opsmith.operators.core.validation import Validator
 from opsmith.signature import (
@@ -156,7 +157,8 @@ def _scalar_problem(name: str, value: Any, kind: str, expected: str) -> str | No
             return wrong
         fits = -(2**63) <= number < 2**63
         return None if fits else too_large(name, number)
-    if isinstance(value, str):
+    # float() of a complex number of NumPy's warns, and returns its real part.
+    if isinstance(value, str) or is_complex(value):
         return wrong
     try:
         float(value)

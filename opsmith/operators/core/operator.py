@@ -19,9 +19,9 @@ from opsmith.compat.torch_library import CustomOpDef
 from opsmith.compat.torch_ops import OpOverload, entry_of
 from opsmith.errors import DeclarationError, OpsmithError
 from opsmith.operators.core.arguments import IN_GRAPHS, MANY, can_be_functionalised
-from opsmith.operators.core.integers import int_places, is_cut
 from opsmith.operators.core.rule import Rule
 from opsmith.operators.core.source_location import where_written
+from opsmith.operators.core.truncation import is_cut, number_places
 from opsmith.signature import Signature
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class Operator(CustomOpDef, Generic[P, R]):
         self.kernels: dict[str, Kernel] = {"reference": kernel}
         self._opoverload = overload
         self._entry = entry_of(overload)
-        self._int_places = int_places(signature)
+        self._number_places = number_places(signature)
         self._writes = bool(signature.mutated)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -185,10 +185,10 @@ class Operator(CustomOpDef, Generic[P, R]):
                     elif not isinstance(item, IN_GRAPHS):
                         self._refuse_untraced(args, kwargs)
             return self._opoverload(*args, **kwargs)
-        for place, name in self._int_places:
+        for place, name, kind in self._number_places:
             value = args[place] if place < len(args) else kwargs.get(name)
-            if type(value) is not int and not torch.compiler.is_compiling() and is_cut(value):
-                refused = _refusal()(self.signature, args, kwargs, TypeError("not an int"))
+            if type(value) is not kind and is_cut(value, kind):
+                refused = _refusal()(self.signature, args, kwargs, TypeError("truncated"))
                 if refused is not None:
                     raise refused
         try:

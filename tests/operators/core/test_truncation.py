@@ -1,7 +1,8 @@
-"""A number that is no int is refused for an int, whatever library made it."""
+"""A number that is no int, or complex, is refused for an int or a float, whatever made it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,14 @@ def shifted(
 ) -> Float[Tensor, "N"]:
     """`x`, and the ints added to it."""
     return x + k + sum(ks) + (last or 0)
+
+
+@opsmith.op("cut_to_floats::scaled")
+def scaled(
+    x: Float[Tensor, "N"], k: float, ks: Sequence[float] = (), *, last: float | None = None
+) -> Float[Tensor, "N"]:
+    """`x`, times the floats."""
+    return x * k * math.prod(ks) * (1 if last is None else last)
 
 
 X = torch.zeros(1)
@@ -58,6 +67,27 @@ def test_the_words_say_what_came() -> None:
     assert str(caught.value) == (
         "cut_to_ints::shifted: argument 'k' is a tensor of dtype float32, expected int."
     )
+
+
+@pytest.mark.parametrize("complex_type", [complex, np.complex64, np.complex128, np.clongdouble])
+def test_no_imaginary_part_is_lost(complex_type: Any) -> None:
+    value = complex_type(1 + 2j)
+    for place, call in (
+        ("k", lambda: scaled(X, value)),
+        ("k", lambda: scaled(x=X, k=value)),
+        (r"ks\[1\]", lambda: scaled(X, 1.0, [2.0, value])),
+        ("last", lambda: scaled(X, 1.0, last=value)),
+    ):
+        said = f"^cut_to_floats::scaled: argument '{place}' is .*(complex|clongdouble).*float"
+        with pytest.raises(ArgumentError, match=said):
+            call()
+
+
+def test_floats_of_other_libraries_are_floats() -> None:
+    one = torch.ones(1)
+    for value in (2, 2.0, np.float16(2), np.longdouble(2), np.int8(2), np.array(2.0)):
+        assert scaled(one, value, [value], last=value).tolist() == [8]
+    assert scaled(one, True, (), last=torch.tensor(2.0)).tolist() == [2]
 
 
 def test_ints_of_other_libraries_are_ints() -> None:
