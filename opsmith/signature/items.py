@@ -31,6 +31,19 @@ def items_of(parameter: Parameter) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(dim.item) for _, dim in found))
 
 
+def item_names(signature: Signature, *, several: bool = False) -> tuple[str, ...]:
+    """Return the names of all sizes that lists share place by place.
+
+    Args:
+        signature: the declaration.
+        several: whether to return only the names that stand for any number of dimensions.
+    """
+    shapes = [p.tensor_type.shape for p in signature.tensors if p.tensor_type is not None]
+    dims = [dim for shape in shapes for _, dim in item_dims(shape)]
+    found = [str(dim.item) for dim in dims if isinstance(dim, Variadic) or not several]
+    return tuple(dict.fromkeys(found))
+
+
 def lists_like(parameter: Parameter, others: Iterable[Parameter]) -> tuple[str, ...]:
     """Return the lists that have as many tensors as `parameter` if all these are given.
 

@@ -27,6 +27,7 @@ from opsmith.checks.cases.sampling import Wanted
 from opsmith.operators.core.arguments import DTYPES
 from opsmith.signature import Parameter, ScalarType, SequenceType, Signature, TensorType
 from opsmith.signature.constraints import ValueRange
+from opsmith.signature.items import item_names
 from opsmith.signature.sizes import expressions
 from opsmith.signature.sizes.shapes import Variadic
 from opsmith.signature.solving.fitting import Fitting
@@ -141,7 +142,8 @@ def sizes(
         if any(isinstance(c, ValueRange) and c.start for c in parameter.constraints)
         for dim in parameter.tensor_type.shape.dims
     }
-    names = [name for name in signature.dims if name not in runs]
+    items = item_names(signature)
+    names = [name for name in (*signature.dims, *items) if name not in runs]
     some = rng.sample(names, min(len(names), _DIMENSIONS))
     fitting = Fitting(signature)
 
@@ -154,8 +156,11 @@ def sizes(
             if size is None or size > largest.get(name, size):
                 continue
             wanted = Wanted(sizes=_FEW, forced={name: size})
-            yield Cohort("boundary sizes", wanted, code="OPS-SIZE-BOUNDARY")
-    if len(names) > 1 or signature.variadic_dims:
+            # In some cases, one tensor of a list stays small.
+            examples = 3 if name in items else 1
+            yield Cohort("boundary sizes", wanted, examples, code="OPS-SIZE-BOUNDARY")
+    open_ranks = (*signature.variadic_dims, *item_names(signature, several=True))
+    if len(names) > 1 or open_ranks:
         wanted = Wanted(sizes=(5, 7, 9, 11, 13, 15, 17))
         yield Cohort("odd sizes", wanted, 4, code="OPS-SIZE-BOUNDARY")
     # Long sums come after the boundary sizes, so that a kernel that is wrong for many elements is
@@ -180,7 +185,7 @@ def sizes(
         # The sum of many large numbers exceeds the range of half precision.
         if length := long(name, _LONG["float16"]):
             yield _long_sums(name, length, LARGE_EQUAL, tuple(_LONG))
-    if signature.variadic_dims or any(_any_rank(p) for p in signature.tensors):
+    if open_ranks or any(_any_rank(p) for p in signature.tensors):
         wanted = Wanted(sizes=(2, 1, 3), ranks=(4, 6, 5, 7))
         yield Cohort("many dimensions", wanted, 6, code="OPS-SIZE-RANK")
     if any(p.is_tensor_list or isinstance(p.type, SequenceType) for p in signature.parameters):
@@ -203,13 +208,13 @@ def large(signature: Signature, most: Mapping[str, int] | None = None) -> Iterat
 def _large_sizes(signature: Signature, most: Mapping[str, int]) -> Iterator[dict[str, int]]:
     """Yield the sizes that make the tensor with the most dimensions large: all of them alike."""
     named = [
-        list(dict.fromkeys(name for dim in type_.shape.dims if (name := str(dim).lstrip("*"))))
+        list(dict.fromkeys(name for dim in type_.shape.dims if (name := str(dim).lstrip("?*"))))
         for parameter in signature.tensors
         if (type_ := parameter.tensor_type) is not None and type_.shape is not None
     ]
-    fitting = Fitting(signature)
+    fitting, known = Fitting(signature), (*signature.dims, *item_names(signature))
     for names in sorted(named, key=len, reverse=True):
-        names = [name for name in names if name in signature.dims]
+        names = [name for name in names if name in known]
         names = [name for name in names if name not in most] or names
         if not names:
             continue

@@ -6,12 +6,14 @@ import functools
 from collections.abc import Sequence
 from dataclasses import replace
 
+import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
 from opsmith.checks.cases import layouts
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.dependencies import reads_of
+from opsmith.checks.cases.integer_runs import NoValue
 from opsmith.operators.core.arguments import map_tensors
 from opsmith.signature import Parameter
 
@@ -39,6 +41,23 @@ def lay_out_case(draw: st.DrawFn, case: Case, wanted: Sequence[str]) -> Case:
             )
         chosen[name] = layout
     return replace(case, values=values, layouts=chosen)
+
+
+def begin_later(one: Tensor, other: Tensor, shift: int) -> Tensor:
+    """Return the values of a tensor that begins `shift` elements behind `one` in shared memory.
+
+    Args:
+        one: the first tensor.
+        other: holds the last `shift` values.
+        shift: number of elements.
+
+    Raises:
+        NoValue: the tensors have different shapes, or no more than `shift` elements.
+    """
+    if one.shape != other.shape or one.numel() <= shift:
+        raise NoValue
+    tail = other.flatten()[one.numel() - shift :]
+    return torch.cat([one.flatten()[shift:], tail]).view(one.shape)
 
 
 def _is_free(case: Case, parameter: Parameter) -> bool:

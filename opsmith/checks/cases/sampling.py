@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from hypothesis import reject
 from hypothesis import strategies as st
 
@@ -21,7 +20,7 @@ from opsmith.checks.cases import layouts
 from opsmith.checks.cases.boundary_values import takes
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.dependencies import readers_last, scalars_in_shapes
-from opsmith.checks.cases.drawn_layouts import lay_out_case
+from opsmith.checks.cases.drawn_layouts import begin_later, lay_out_case
 from opsmith.checks.cases.float_numbers import floats
 from opsmith.checks.cases.integer_runs import NoValue
 from opsmith.checks.cases.values import fill
@@ -40,7 +39,7 @@ from opsmith.signature import (
 )
 from opsmith.signature.constraints import range_limits
 from opsmith.signature.dtype_variables import parts
-from opsmith.signature.items import lists_like
+from opsmith.signature.items import items_of, lists_like
 from opsmith.signature.sizes import expressions
 from opsmith.signature.sizes.shapes import Fixed, Variadic
 from opsmith.signature.solving.fitting import Fitting
@@ -50,8 +49,6 @@ from opsmith.signature.solving.fitting import Fitting
 SIZES = (1, 2, 3, 0, 4, 5, 7, 8, 9, 16, 17, 31, 33, 64, 130)
 #: Sizes to sample for a compiler, which treats 0 and 1 as constants.
 DYNAMIC_SIZES = (2, 3, 4, 5, 6, 7, 9)
-
-
 #: Number of times that sizes are drawn before a sample is given up.
 _ATTEMPTS = 8
 
@@ -64,7 +61,7 @@ class Wanted:
         dtype: the generic dtype; `None` where every dtype is fixed.
         sizes: the sizes to draw from.
         distinct: whether dimensions of different names have different sizes.
-        forced: fixed sizes of some dimensions.
+        forced: fixed sizes of some dimensions; of ``?N``, at all places of the lists but one.
         most: largest sizes of some dimensions.
         layouts: the layouts that each tensor's layout is drawn from.
         max_elements: largest number of elements of all arguments, and of all results.
@@ -130,12 +127,19 @@ class _Sampler:
             if (p.optional and p.default is None) or (p.optional and p.is_tensor)
         }
         self.lengths: dict[str, int] = {}
+        self.forced_items: dict[tuple[str, int], int] = {}
         for p in signature.tensors:
             if p.is_tensor_list and p.name not in self.lengths:
                 alike = lists_like(p, signature.tensors)
-                least = any(name in signature.nonempty for name in alike)
+                forced = [name for name in items_of(p) if name in wanted.forced]
+                least = forced or any(name in signature.nonempty for name in alike)
                 lengths = wanted.lengths or ((2, 1, 3) if least else (2, 1, 3, 0))
-                self.lengths.update(dict.fromkeys(alike, draw(st.sampled_from(lengths))))
+                count = draw(st.sampled_from(lengths))
+                self.lengths.update(dict.fromkeys(alike, count))
+                # One of several tensors may stay small beside the others.
+                small = draw(st.sampled_from((-1, *range(count)))) if forced and count > 1 else -1
+                places = [place for place in range(count) if place != small]
+                self.forced_items |= {(n, at): wanted.forced[n] for n in forced for at in places}
         self.ranks: dict[tuple[str, str], int] = {}
         self.items: dict[tuple[str, int], tuple[int, ...]] = {}
         self.scalars: dict[str, Any] = {}
@@ -177,8 +181,7 @@ class _Sampler:
         dims, variadic = self._dims_that_fit()
         for parameter in signature.parameters:
             self._scalar(parameter, dims)
-        values: dict[str, Any] = dict.fromkeys(p.name for p in signature.parameters)
-        values.update(self.scalars)
+        values: dict[str, Any] = {p.name: self.scalars.get(p.name) for p in signature.parameters}
         shapes = {
             p.name: self._shapes(p, dims, variadic)
             for p in signature.tensors
@@ -192,12 +195,7 @@ class _Sampler:
                 )
         if self.wanted.same:
             one, other = self.wanted.same
-            shift = self.wanted.shift
-            if values[one].shape != values[other].shape or values[one].numel() <= shift:
-                raise NoValue
-            tail = values[other].flatten()[values[one].numel() - shift :]
-            ahead = torch.cat([values[one].flatten()[shift:], tail])
-            values[other] = ahead.view(values[one].shape)
+            values[other] = begin_later(values[one], values[other], self.wanted.shift)
         case = Case(signature, values, same=self.wanted.same, shift=self.wanted.shift)
         bindings = bind(signature, case.described())
         for parameter in signature.tensors:
@@ -338,8 +336,10 @@ class _Sampler:
         """Return the sizes that lists share at one place, drawn where the first list has them."""
         if (name, place) not in self.items:
             count = self._rank(f"?{place}", name) if several else 1
-            largest = 8 if several else 16
-            self.items[name, place] = tuple(self._size(largest, set()) for _ in range(count))
+            forced = self.forced_items.get((name, place))
+            largest = 2 if forced is not None else 8 if several else 16
+            sizes = [self._size(largest, set()) for _ in range(count)]
+            self.items[name, place] = tuple(sizes) if forced is None else (*sizes[:-1], forced)
         return self.items[name, place]
 
     def _require_small(self, shapes: Mapping[str, list[tuple[int, ...]]]) -> None:
@@ -350,7 +350,7 @@ class _Sampler:
                 for size in shape:
                     numel *= size
                 total += numel
-        if total > 4 * self.wanted.max_elements:
+        if total > 4 * self.wanted.max_elements * max(len(self.forced_items), 1):
             raise NoValue
 
     # --- values ------------------------------------------------------------------------------

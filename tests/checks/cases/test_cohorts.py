@@ -76,6 +76,22 @@ def test_a_dimension_ignored_beyond_some_size_is_found(last):
     assert "smallest case: x: float32 (" in row.explain()
 
 
+@pytest.mark.parametrize("last", [33, 65536])
+@pytest.mark.parametrize("at", [0, -1])
+def test_a_tensor_of_a_list_ignored_beyond_some_size_is_found_at_any_place(last, at, no_shrinking):
+    def scaled(xs: list[Float32[Tensor, "?*S"]], by: list[Float32[Tensor, "?*S"]]) -> None:
+        for x, factor in zip(xs, by, strict=True):
+            x.mul_(factor)
+
+    def kernel(xs, by):
+        for place, (x, factor) in enumerate(zip(xs, by, strict=True)):
+            end = last if place == at % len(xs) else x.numel()
+            x.view(-1)[:end].mul_(factor.reshape(-1)[:end])
+
+    row = run(declared(scaled, kernel, mutates_args=("xs",)))
+    assert row.status == "failed" and f"xs[{0 if at == 0 else ''}" in row.message
+
+
 def test_sizes_that_the_author_serves_are_tried():
     operator = declared(doubled, lambda x: x * 2 if x.shape != (777, 5) else x)
     assert run(operator).status == "passed"
