@@ -31,7 +31,8 @@ def register(app: typer.Typer) -> None:
         level: Annotated[
             list[str] | None,
             typer.Option(
-                metavar="MARCH", help="Compile for this processor level only; may be repeated."
+                metavar="LEVEL",
+                help="Compile for this processor level only, as x86-64-v3; may be repeated.",
             ),
         ] = None,
         gates: Annotated[

@@ -26,7 +26,7 @@ from opsmith.kernels.build.watchdog import watched
 from opsmith.wheels import carried, project
 from opsmith.wheels.choice import choose
 from opsmith.wheels.gates import build_gates
-from opsmith.wheels.platforms import Platform, compiling_for, find_platform
+from opsmith.wheels.platforms import Platform, compiling_for, find_levels, find_platform
 from opsmith.wheels.project import Project
 
 #: The earliest time that a zip file can store; a fixed time makes builds reproducible.
@@ -65,11 +65,13 @@ def build_wheel(
         The path of the wheel.
 
     Raises:
+        OptionError: the platform, or one of its levels, does not exist.
         ExportError: a part of the package cannot be in a wheel.
         BuildError: a kernel does not compile.
         MissingDependencyError: a tool that builds wheels is not installed.
     """
     kind = find_platform(platform)
+    levels = find_levels(kind, levels)
     project.require_tools(cross=bool(kind.target))
     found = project.read(source, name, version)
     files = _python(found)
@@ -77,7 +79,7 @@ def build_wheel(
     if say is not None:
         for sentence in left_out:
             say(sentence)
-    listed, libraries = _libraries(found, kernels, kind, levels or kind.levels, files)
+    listed, libraries = _libraries(found, kernels, kind, levels, files)
     files.update(libraries)
     listed["gates"], libraries = build_gates([*found.gates, *gates], kind, say)
     files.update(libraries)

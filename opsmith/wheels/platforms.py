@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +61,21 @@ def find_platform(name: str) -> Platform:
         if name in (one.name, one.tag):
             return one
     raise OptionError(no_such("platform", name, PLATFORMS))
+
+
+def find_levels(kind: Platform, asked: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the processor levels to compile for: those that were asked for, or all.
+
+    Other values of ``-march`` are no levels: a library says what instructions it needs, so that no
+    processor without them loads it, and what other values need is not known.
+
+    Raises:
+        OptionError: the platform has no such level.
+    """
+    for level in asked or ():
+        if level not in kind.levels:
+            raise OptionError(no_such(f"processor level of {kind.name}", level, kind.levels))
+    return tuple(asked or kind.levels)
 
 
 @contextmanager

@@ -64,6 +64,11 @@ def file(tmp_path, monkeypatch):
         ("run FILE", "is not an opsmith artifact: it is a file"),
         ("run .", ". is not an opsmith artifact: it has no manifest.json"),
         ("wheel FILE --platform sparc", "there is no platform 'sparc'; there are x86_64, aarch64"),
+        ("wheel FILE --level x86-64-v9", "level of native 'x86-64-v9'; did you mean 'x86-64-v"),
+        (
+            "wheel FILE --platform aarch64 --level x86-64-v3",
+            "there is no processor level of aarch64 'x86-64-v3'; there are armv8-a",
+        ),
         ("wheel no.py", "is neither a Python file nor a folder with a pyproject.toml"),
         ("wheel FILE --gates 2.x", "2.x: is neither a release of PyTorch, as 2.10.0, nor a folder"),
         ("judge FILE --candidates no", "no such folder: no"),
