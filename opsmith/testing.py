@@ -26,6 +26,7 @@ from opsmith.checks.workers.worker_pool import keep_workers
 from opsmith.errors import CheckError, OpsmithError
 from opsmith.operators import Operator
 from opsmith.operators.classes import CustomClass, Method
+from opsmith.operators.core.source_location import code_of
 
 if TYPE_CHECKING:
     from opsmith.checks.cases.subject import Subject
@@ -342,7 +343,7 @@ class OneTest:
     @property
     def where(self) -> tuple[str, int | None]:
         """The file of the operator's declaration, and its line, counted from 0."""
-        code = getattr(self.subject.operator.reference, "__code__", None)
+        code = code_of(self.subject.operator.reference)
         return ("", None) if code is None else (code.co_filename, code.co_firstlineno - 1)
 
     def run(self) -> Row:

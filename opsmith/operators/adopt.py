@@ -302,6 +302,7 @@ def _adopt_function(
     reference.__doc__ = function.__doc__
     reference.__name__ = function.__name__
     reference.__module__ = function.__module__
+    reference.__wrapped__ = source  # type: ignore[attr-defined]
     operator = declare(qualname, reference, **options)
     if not operator.signature.shaped:
         operator.register_fake(_fake(qualname, reference))

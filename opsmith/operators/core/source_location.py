@@ -5,17 +5,26 @@ from __future__ import annotations
 import inspect
 import os
 import traceback
+from types import CodeType
+
+
+def code_of(function: object) -> CodeType | None:
+    """Return the code of a function as it was written, below its decorators; `None` for a builtin.
+
+    The reference of an adopted operator calls the operator, and stands for the user's function.
+    """
+    return getattr(inspect.unwrap(function) if callable(function) else function, "__code__", None)
 
 
 def where_written(function: object) -> str:
     """Return the file and line of a function, below its decorators; empty for a builtin."""
-    code = getattr(inspect.unwrap(function) if callable(function) else function, "__code__", None)
+    code = code_of(function)
     return "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 
 
 def line_of(error: BaseException, function: object) -> str:
     """Return the last line in a function's file on the way to an error, in brackets; else empty."""
-    code = getattr(function, "__code__", None)
+    code = code_of(function)
     if code is None:
         return ""
     frames = traceback.extract_tb(error.__traceback__)

@@ -19,6 +19,7 @@ from opsmith.errors import DeclarationError, MissingDependencyError
 from opsmith.kernels import HOST, KernelSource, get_device, prebuilt
 from opsmith.kernels.languages.triton import TritonKernel, require_triton, triton_missing
 from opsmith.operators.core.arguments import describe, tensors
+from opsmith.operators.core.source_location import code_of
 from opsmith.operators.dispatch.fake import as_returned, check_size, empty_results
 from opsmith.operators.dispatch.kernel import NativeKernel, PythonKernel, dispatch_key
 from opsmith.signature import Signature, bind
@@ -246,7 +247,7 @@ def launching(
     )
     function = _launch_function(operator.signature, kernel)
     function.__module__ = reference.__module__  # the module that declares the operator
-    code = getattr(reference, "__code__", None)
+    code = code_of(reference)
     file = Path(code.co_filename if code is not None else "").resolve()
     return TritonLauncher(device, function, kernel=kernel, file=file, sizes=operator.sizes)
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import Subject
-from opsmith.operators.core.source_location import shown_path
+from opsmith.operators.core.source_location import code_of, shown_path
 
 
 def file_of(subject: Subject) -> Path | None:
     """Return the file that declares the operator; `None` for a notebook."""
-    code: Callable[..., object] | None = getattr(subject.operator.reference, "__code__", None)
-    path = Path(getattr(code, "co_filename", ""))
+    code = code_of(subject.operator.reference)
+    path = Path("" if code is None else code.co_filename)
     return path if path.is_file() else None
 
 
