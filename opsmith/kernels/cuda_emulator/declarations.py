@@ -58,7 +58,9 @@ def declared_edits(text: str, code: str, path: Path) -> list[Edit]:
     Raises:
         UnreadableError: the message names the line.
     """
-    edits = [_shared(text, code, match, path) for match in _SHARED.finditer(code)]
+    edits: list[Edit] = []
+    for match in _SHARED.finditer(code):
+        edits += _defined_with_type(text, code, match) or [_shared(text, code, match, path)]
     return [*edits, *_variables(code), *_bounds(code), *_host_functions(code)]
 
 
@@ -100,6 +102,33 @@ def _shared(text: str, code: str, match: re.Match[str], path: Path) -> Edit:
         kind = base if number == 0 else f"{base.rstrip('* ')}{one[0]}"
         out.append(_declared(kind, one[1], one[2], dynamic, _in_function(code, start), alignment))
     return start, end + 1, " ".join(out)
+
+
+_TYPE_WITH_BODY = re.compile(
+    r"\s*(?P<head>(?:union|struct)\b(?:\s*(?:__align__|alignas)\s*\([^()]*\))?)"
+    r"\s*(?P<name>[A-Za-z_]\w*)?\s*\{"
+)
+
+
+def _defined_with_type(text: str, code: str, match: re.Match[str]) -> list[Edit]:
+    """Return the edits of a variable whose type is defined beside it; none for other variables.
+
+    Such as ``__shared__ union { A a; B b; } room;``.
+    """
+    body = _TYPE_WITH_BODY.match(code, match.end())
+    close = _closing(code, body.end()) if body is not None else -1
+    end = _statement_end(code, close + 1) if close >= 0 else -1
+    if body is None or end < 0:
+        return []
+    kind = body["name"] or f"OpsmithShared{_line(text, match.start())}"
+    declared = [_declarator(f"{kind} {part}") for part in _split(code[close + 1 : end])]
+    if any(one is None for one in declared):
+        return []
+    out = [_declared(kind, one[1], one[2], False, True, None) for one in declared if one]
+    return [
+        (match.start(), body.end(), f"{body['head']} {kind} {{"),
+        (close + 1, end + 1, f"; {' '.join(out)}"),
+    ]
 
 
 def _declared(

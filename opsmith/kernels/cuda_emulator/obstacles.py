@@ -8,15 +8,20 @@ from pathlib import Path
 
 from opsmith.kernels.cuda_emulator.rewriting import UnreadableError, masked, own_headers, rewrite
 
+_CUB_HEADERS = r"cub|block/block_(?:reduce|scan|load|store)|warp/warp_(?:reduce|scan)"
+_CUB = (
+    r"(?:Block|Warp)(?:Reduce|Scan)|Block(?:Load|Store)(?:Algorithm)?|Block(?:Reduce|Scan)Algorithm"
+    r"|BLOCK_\w+|Sum|Max|Min|ArgMax|ArgMin|KeyValuePair|Uninitialized"
+)
 _HEADERS = (
-    (r"cub/", "CUB"),
+    (rf"cub/(?!(?:{_CUB_HEADERS})\.cuh)", "a part of CUB that is not of a block or a warp"),
     (r"thrust/(?!complex\.h)", "Thrust"),
     (r"cuda/", "libcu++"),
     (r"cuda_pipeline", "asynchronous copies (cuda_pipeline)"),
     (r"mma\.h|crt/mma", "tensor cores (mma.h)"),
     (r"cute/|cutlass/", "CUTLASS"),
     (r"cublas|cudnn|cusparse|cufft|cusolver|curand|nccl|nvshmem", "a library of NVIDIA's"),
-    (r"cuda_fp8|cuda_fp6|cuda_fp4", "numbers of 8 bits and less"),
+    (r"cuda_fp6|cuda_fp4", "numbers of less than 8 bits"),
     (r"cooperative_groups/(?!reduce\.h)", "cooperative groups' scans and copies"),
 )
 _TORCH_HEADERS = ((r"torch/(?!headeronly)|ATen/|c10/", "PyTorch's C++ interface"),)
@@ -47,7 +52,7 @@ _WORDS = (
     ),
     (r"\bthis_cluster\s*\(|\bcluster_group\b", "clusters of blocks"),
     (r"\bcudaLaunchCooperative\w+", "a cooperative launch over the grid"),
-    (r"\bcub\s*::", "CUB"),
+    (rf"\bcub\s*::\s*(?!(?:{_CUB})\b)\w+", "a part of CUB that is not emulated"),
     (r"\bthrust\s*::", "Thrust"),
     (r"\b__cluster_dims__\b|\bcudaLaunchKernelEx\w*", "clusters of blocks"),
     (r"(?<!::)\bcuda\s*::\s*(?!std\b)\w+", "libcu++"),

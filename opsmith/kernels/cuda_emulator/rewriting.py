@@ -113,9 +113,14 @@ def _launches(text: str, code: str, path: Path) -> list[Edit]:
         empty = following is not None and code[following.end() : following.end() + 1] == ")"
         edits.append((start, match.end(), "::opsmith::emulated::Configured("))
         address = kernel if _is_one_function(kernel, code) else "nullptr"
+        # The device may not read a variable of the host's that holds the kernel.
+        held = _is_variable(kernel, code[:start])
+        capture, called = (
+            (f", opsmith_kernel = {kernel}", "opsmith_kernel") if held else ("", kernel)
+        )
         run = (
-            f").run({quote(kernel)}, {address}, [&](auto... opsmith_arguments) "
-            f"{{ {kernel}(opsmith_arguments...); }}{'' if empty else ', '}"
+            f").run({quote(kernel)}, {address}, [&{capture}](auto... opsmith_arguments) "
+            f"{{ {called}(opsmith_arguments...); }}{'' if empty else ', '}"
         )
         edits.append((end, call.end(), run))
     return edits
@@ -142,6 +147,16 @@ def _is_one_function(kernel: str, code: str) -> bool:
     if parameters is None or words[2] is None:
         return parameters is None and words[2] is None
     return "..." not in parameters and parameters.count(",") == words[2].count(",")
+
+
+def _is_variable(kernel: str, before: str) -> bool:
+    """Return whether an expression surely names a variable, by the code before it."""
+    if kernel.endswith("]"):
+        return True
+    return (
+        re.fullmatch(r"[A-Za-z_]\w*", kernel) is not None
+        and re.search(rf"\b{kernel}\s*(?:=(?!=)|\)\s*\()", before) is not None
+    )
 
 
 def _configuration_end(code: str, at: int) -> int:
@@ -171,10 +186,12 @@ def _kernel_start(code: str, end: int) -> int:
             at = _without_space(code, _angle_start(code, at))
         if at > 0 and code[at - 1] == ")":
             return _bracket_start(code, at)
+        while at > 0 and code[at - 1] == "]":
+            at = _without_space(code, _bracket_start(code, at))
         word = re.search(r"[A-Za-z_]\w*\Z", code[:at])
         if word is None:
             return at
-        at = word.start()
+        at = _pasted_start(code, word.start())
         before = _without_space(code, at)
         if re.search(r"\btemplate\Z", code[:before]):
             before = _without_space(code, before - len("template"))
@@ -186,6 +203,16 @@ def _kernel_start(code: str, end: int) -> int:
             return at
         if joint == "::" and not re.search(r"[\w>]\Z", code[:at]):
             return before - 2
+
+
+def _pasted_start(code: str, at: int) -> int:
+    """Return the position of the first part of a name that a macro pastes together by ``##``."""
+    while code[: (before := _without_space(code, at))].endswith("##"):
+        part = re.search(r"\w+\Z", code[: _without_space(code, before - 2)])
+        if part is None:
+            break
+        at = part.start()
+    return at
 
 
 def _without_space(code: str, end: int) -> int:

@@ -26,6 +26,10 @@ def orders(x: Float32[Tensor, "N"], fault: str, wrong: bool) -> Float32[Tensor, 
     return x
 
 
+def collectives(x: Float32[Tensor, "N"], fault: str, wrong: bool) -> Float32[Tensor, "N"]:
+    return x
+
+
 def unusual(x: Float32[Tensor, "N"], kernel: str) -> Float32[Tensor, "N"]:
     return x
 
@@ -55,6 +59,10 @@ def first(x):
 
 def count(x):
     return torch.full_like(x, len(x))
+
+
+def total_of_96(x):
+    return x[:96].sum().expand(len(x))
 
 
 def reversed_(x):
@@ -295,6 +303,41 @@ ORDERS = {
     ),
 }
 
+#: The same of faults with CUB's collectives and numbers of 8 bits.
+COLLECTIVES = {
+    "memory_of_a_reduction_used_again": (100, total_of_96, "CUDA-RACE", "shared memory 'room'", ""),
+    "sum_taken_by_all": (90, total, "", "^$", ""),
+    "sum_in_a_branch": (90, total, "CUDA-BARRIER", "__syncthreads", ""),
+    "sum_of_those_that_have_none": (90, total, "", "^$", ""),
+    "declared_for_other_threads": (
+        90,
+        total,
+        "CUDA-UNDEFINED",
+        "cub::BlockReduce in a block of another size than it was declared for",
+        "",
+    ),
+    "one_memory_for_two_warps": (90, total, "CUDA-RACE", "shared memory 'rooms'", ""),
+    "memory_in_a_union": (384, summed, "CUDA-RACE", "shared memory 'room'", ""),
+    "load_past_the_end": (383, copied, "MEMORY-BOUNDS", "past the end of argument 'x'", ""),
+    "store_past_the_end": (383, copied, "MEMORY-BOUNDS", "past the end of the result", ""),
+    "scan_in_rounds": (200, summed, "CUDA-RACE", "shared memory 'room'", ""),
+    "places_by_an_exclusive_sum": (
+        90,
+        reversed_,
+        "MEMORY-BOUNDS",
+        "past the end of the result",
+        "",
+    ),
+    "not_clamped": (100, copied, "", "^$", ""),
+    "pasted_name": (
+        100,
+        copied,
+        "MEMORY-BOUNDS",
+        "pasted_name.*past the end of the result|past",
+        "",
+    ),
+}
+
 #: Right kernels of unusual form: for how many elements, and what is right.
 UNUSUAL = {
     "double_by_cas": (200, total),
@@ -393,5 +436,6 @@ class Group:
 GROUPS = (
     Group(signature_of(faulty, "cuda_faults::faulty"), FAULTS),
     Group(signature_of(orders, "cuda_faults::orders"), ORDERS),
+    Group(signature_of(collectives, "cuda_faults::collectives"), COLLECTIVES),
 )
 RIGHT = Group(signature_of(unusual, "cuda_faults::unusual"), UNUSUAL)

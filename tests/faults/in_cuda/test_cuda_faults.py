@@ -3,11 +3,11 @@
 import re
 
 import pytest
-from cuda_faults import FAULTS, GROUPS, ORDERS, RIGHT, UNUSUAL, phase_of
+from cuda_faults import COLLECTIVES, FAULTS, GROUPS, ORDERS, RIGHT, UNUSUAL, phase_of
 
 #: Each has an order of its own, and memory that begins otherwise.
 PHASES = [phase_of(1), phase_of(2, 0x7F)]
-FIRST, SECOND = GROUPS
+FIRST, SECOND, THIRD = GROUPS
 
 
 @pytest.fixture(scope="module")
@@ -18,6 +18,11 @@ def first():
 @pytest.fixture(scope="module")
 def second():
     return SECOND.built()
+
+
+@pytest.fixture(scope="module")
+def third():
+    return THIRD.built()
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +61,12 @@ def test_a_fault_of_order_or_launch_is_found_and_named_with_its_line(second, fau
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("fault", COLLECTIVES)
+def test_a_fault_with_a_collective_is_found_and_named_with_its_line(third, fault):
+    check(THIRD, third, fault)
+
+
+@pytest.mark.slow
 def test_right_kernels_are_right_in_every_order(first):
     assert of_right(FIRST, first, FAULTS) == {}
 
@@ -63,6 +74,11 @@ def test_right_kernels_are_right_in_every_order(first):
 @pytest.mark.slow
 def test_right_twins_of_faults_in_orders_are_not_flagged(second):
     assert of_right(SECOND, second, ORDERS) == {}
+
+
+@pytest.mark.slow
+def test_right_twins_of_faults_with_collectives_are_not_flagged(third):
+    assert of_right(THIRD, third, COLLECTIVES) == {}
 
 
 @pytest.mark.slow

@@ -39,7 +39,10 @@ def test_host_code_is_an_obstacle_to_other_sources(tmp_path):
         ("#include <ATen/cuda/CUDAGeneratorImpl.h>", "random numbers or graphs of CUDA's"),
         ("auto h = at::cuda::getCurrentCUDABlasHandle();", "a library of NVIDIA's, through ATen"),
         ("at::PhiloxCudaState state;", "random numbers of CUDA's"),
-        ("#include <cub/cub.cuh>", "CUB"),
+        (
+            "#include <cub/device/device_scan.cuh>",
+            "a part of CUB that is not of a block or a warp",
+        ),
         ("cuda::atomic_ref<int> a(x);", "libcu++"),
         ("#include <Python.h>", "Python's C interface"),
     ],

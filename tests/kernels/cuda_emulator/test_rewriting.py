@@ -1,5 +1,6 @@
 """CUDA's source as C++: line by line, and refused where it cannot be read."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,27 @@ def test_a_launch_becomes_a_call(tmp_path, launch, kernel, configuration, argume
     )
 
 
+@pytest.mark.parametrize(
+    ("before", "kernel", "captured"),
+    [
+        ("", "run_##type##_##k<T>", ""),
+        ("", "ns::run_ ## \\\n type", ""),
+        ("", "table.kernels[n + 1]", "table.kernels[n + 1]"),
+        ("auto kernel = &f<T>; ", "kernel", "kernel"),
+        ("extern void (*kernel)(int); ", "kernel", "kernel"),
+        ("if (kernel == 2) ", "kernel", ""),
+    ],
+)
+def test_the_name_of_a_kernel_may_be_pasted_or_in_a_variable(tmp_path, before, kernel, captured):
+    result = rewritten(tmp_path, f"{before}{kernel}<<<1, 2>>>(3);\n")
+    name = " ".join(kernel.replace("\\\n", " ").split())
+    capture = f"[&, opsmith_kernel = {captured}]" if captured else "[&]"
+    called = "opsmith_kernel" if captured else name
+    assert result.replace("\\\n", "").startswith(f"{before}::opsmith::emulated::Configured(1, 2")
+    assert f'.run("{name}", nullptr, {capture}(auto... ' in result
+    assert f"{{ {called}(opsmith_arguments...); }}, 3);" in result
+
+
 def test_lines_stay_where_they_were(tmp_path):
     text = (
         "#define RUN(k) \\\n  k<T> \\\n  <<<1, \\\n  2>>>(x)\n"
@@ -70,6 +92,29 @@ def test_shared_memory_is_asked_of_the_runtime(tmp_path, declaration, becomes):
     assert f"::opsmith::emulated::{becomes}" in result
 
 
+@pytest.mark.parametrize(
+    ("declaration", "type_", "variable"),
+    [
+        ("__shared__ union {\n A a;\n B b;\n} room;", "union OpsmithShared1 {", "room"),
+        ("__shared__ struct Rooms { A a; } room, second[2];", "struct Rooms {", "room"),
+        (
+            "__shared__ union alignas(16) { A a; } room;",
+            "union alignas(16) OpsmithShared1 {",
+            "room",
+        ),
+    ],
+)
+def test_a_type_may_be_defined_with_a_shared_variable(tmp_path, declaration, type_, variable):
+    text = f"__global__ void f() {{ {declaration} }}"
+    result = rewritten(tmp_path, text)
+    name = re.sub(r"alignas\(\d+\)", "", type_).split()[1]
+    assert type_ in result
+    asked = f'auto& {variable} = ::opsmith::emulated::shared<{name} >("{variable}", [] {{}});'
+    assert asked in result
+    assert result.count("\n") == text.count("\n")
+    assert ("second" in declaration) == (f"shared<{name} [2]>" in result)
+
+
 def test_dynamic_shared_memory_may_be_declared_outside(tmp_path):
     result = rewritten(tmp_path, "namespace a {\nextern __shared__ float s[];\n}\n")
     assert 'static constexpr ::opsmith::emulated::DynamicShared<float> s{"s"};' in result
@@ -88,7 +133,11 @@ def test_headers_beside_the_source_are_rewritten_too(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("\n#include <cub/block/block_reduce.cuh>\n", "it uses CUB, at kernel.cu:2"),
+        (
+            "\n#include <cub/device/device_reduce.cuh>\n",
+            "it uses a part of CUB that is not of a block or a warp, at kernel.cu:2",
+        ),
+        ("cub::BlockHistogram<int, 8>", "it uses a part of CUB that is not emulated, at"),
         ('void f() {\n  asm volatile("");\n}\n', "it uses inline PTX, at kernel.cu:2"),
         ("#include <mma.h>\n", "it uses tensor cores (mma.h), at kernel.cu:1"),
         (
@@ -99,7 +148,10 @@ def test_headers_beside_the_source_are_rewritten_too(tmp_path):
         ("auto g = cg::tiled_partition<64>(b);", "it uses cooperative groups of several warps, at"),
         ("#include <cooperative_groups/scan.h>\n", "it uses cooperative groups' scans and copies"),
         ("\nf<<<1, a>>>>(x);", "it has a launch whose '>>>' cannot be told from the end of"),
-        ("void f() { __shared__ struct { int n; } s; }", "it has a declaration of shared memory"),
+        (
+            "void f() { __shared__ struct { int n; } s = {1}; }",
+            "it has a declaration of shared memory",
+        ),
     ],
 )
 def test_what_cannot_be_emulated_is_named_with_its_line(tmp_path, text, words):
