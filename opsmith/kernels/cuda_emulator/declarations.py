@@ -116,7 +116,7 @@ def _defined_with_type(text: str, code: str, match: re.Match[str]) -> list[Edit]
     Such as ``__shared__ union { A a; B b; } room;``.
     """
     body = _TYPE_WITH_BODY.match(code, match.end())
-    close = _closing(code, body.end()) if body is not None else -1
+    close = closing(code, body.end()) if body is not None else -1
     end = _statement_end(code, close + 1) if close >= 0 else -1
     if body is None or end < 0:
         return []
@@ -221,7 +221,7 @@ def _bounds(code: str) -> list[Edit]:
     """Have a kernel with launch bounds compare them with the block that it runs in."""
     edits = []
     for match in _BOUNDS.finditer(code):
-        close = _closing(code, match.end())
+        close = closing(code, match.end())
         if close < 0:
             continue
         most = _split(code[match.end() : close])[0].strip()
@@ -232,7 +232,7 @@ def _bounds(code: str) -> list[Edit]:
     return edits
 
 
-def _closing(code: str, at: int) -> int:
+def closing(code: str, at: int) -> int:
     """Return the position of the bracket that closes one opened before `at`; -1 without one."""
     depth = 1
     while at < len(code):
@@ -250,7 +250,7 @@ def _body(code: str, at: int) -> int:
             return at
         if code[at] in ";}":
             return -1
-        at = _closing(code, at + 1) + 1 if code[at] == "(" else at + 1
+        at = closing(code, at + 1) + 1 if code[at] == "(" else at + 1
         if at == 0:
             return -1
     return -1

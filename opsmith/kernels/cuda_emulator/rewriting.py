@@ -10,6 +10,7 @@ from opsmith.kernels.codegen.cpp_names import quote
 from opsmith.kernels.cuda_emulator.declarations import (
     Edit,
     UnreadableError,
+    closing,
     declared_edits,
     masked,
 )
@@ -123,6 +124,10 @@ def _launches(text: str, code: str, path: Path) -> list[Edit]:
             f"{{ {called}(opsmith_arguments...); }}{'' if empty else ', '}"
         )
         edits.append((end, call.end(), run))
+        # The kernel's parameters are not known where an argument passes on the way to them.
+        close = closing(code, call.end())
+        nulls = re.compile(r"\bNULL\b").finditer(code, call.end(), max(close, call.end()))
+        edits += [(null.start(), null.end(), "nullptr") for null in nulls]
     return edits
 
 
@@ -141,7 +146,8 @@ def _is_one_function(kernel: str, code: str) -> bool:
     if words is None:
         return False
     found = {m["parameters"] for m in _KERNEL.finditer(code) if m["name"] == words[1]}
-    if len(found) != 1:
+    defined = re.findall(rf"\b{words[1]}\s*\([^;{{}}]*\)\s*\{{", code)
+    if len(found) != 1 or len(defined) > 1:
         return False
     (parameters,) = found
     if parameters is None or words[2] is None:
@@ -188,10 +194,12 @@ def _kernel_start(code: str, end: int) -> int:
             return _bracket_start(code, at)
         while at > 0 and code[at - 1] == "]":
             at = _without_space(code, _bracket_start(code, at))
-        word = re.search(r"[A-Za-z_]\w*\Z", code[:at])
+        word = re.search(r"\w+\Z", code[:at])
         if word is None:
             return at
         at = _pasted_start(code, word.start())
+        if code[at].isdigit():
+            return word.end()
         before = _without_space(code, at)
         if re.search(r"\btemplate\Z", code[:before]):
             before = _without_space(code, before - len("template"))

@@ -48,6 +48,7 @@ def test_a_launch_becomes_a_call(tmp_path, launch, kernel, configuration, argume
     ("before", "kernel", "captured"),
     [
         ("", "run_##type##_##k<T>", ""),
+        ("", "run_##type##2d_kernel<T, A / 2>", ""),
         ("", "ns::run_ ## \\\n type", ""),
         ("", "table.kernels[n + 1]", "table.kernels[n + 1]"),
         ("auto kernel = &f<T>; ", "kernel", "kernel"),
@@ -63,6 +64,20 @@ def test_the_name_of_a_kernel_may_be_pasted_or_in_a_variable(tmp_path, before, k
     assert result.replace("\\\n", "").startswith(f"{before}::opsmith::emulated::Configured(1, 2")
     assert f'.run("{name}", nullptr, {capture}(auto... ' in result
     assert f"{{ {called}(opsmith_arguments...); }}, 3);" in result
+
+
+def test_an_argument_that_is_null_stays_a_pointer(tmp_path):
+    result = rewritten(tmp_path, "f<<<1, 2>>>(NULL, g(NULL), NULLS); h(NULL);\n")
+    assert result.endswith(", nullptr, g(nullptr), NULLS); h(NULL);\n")
+
+
+def test_a_kernel_beside_a_function_of_its_name_has_no_address(tmp_path):
+    kernel = "__global__ void f(int n) {}\n"
+    launch = "void g() { f<<<1, 2>>>(3); }\n"
+    assert '.run("f", f, ' in rewritten(tmp_path, kernel + launch)
+    assert '.run("f", nullptr, ' in rewritten(
+        tmp_path, f"{kernel}void f(int n, int m) {{}}\n{launch}"
+    )
 
 
 def test_lines_stay_where_they_were(tmp_path):

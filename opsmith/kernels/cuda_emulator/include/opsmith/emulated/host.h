@@ -60,6 +60,7 @@ struct cudaDeviceProp {
   int major = 8, minor = 0;
   int multiProcessorCount = 4;
   int maxThreadsPerMultiProcessor = 2048;
+  int l2CacheSize = 4 << 20;
 };
 
 // A failure ends the call with a message, so there is never an error code to return.
@@ -73,6 +74,28 @@ inline const char* cudaGetErrorName(cudaError_t error) {
 }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+
+// Work is done before a call returns, so every event has happened, and takes no time.
+inline constexpr unsigned cudaEventDefault = 0, cudaEventBlockingSync = 1,
+                          cudaEventDisableTiming = 2;
+inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = nullptr;
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  return cudaEventCreateWithFlags(event, cudaEventDefault);
+}
+inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t = nullptr) { return cudaSuccess; }
+inline cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
+inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+inline cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
+inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
+  *milliseconds = 0;
+  return cudaSuccess;
+}
 inline cudaError_t cudaGetDevice(int* device) {
   *device = 0;
   return cudaSuccess;
@@ -221,6 +244,31 @@ template <typename Symbol>
 cudaError_t cudaGetSymbolAddress(void** data, const Symbol& symbol) {
   *data = opsmith::emulated::symbol_at(symbol, 0);
   return cudaSuccess;
+}
+namespace opsmith::emulated {
+inline cudaError_t copy_rows(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                             size_t width, size_t height, cudaStream_t stream, const char* what,
+                             Place place) {
+  check_stream(stream, what, place);
+  for (size_t row = 0; row < height; ++row) {
+    host_copies(static_cast<char*>(to) + row * to_pitch,
+                static_cast<const char*>(from) + row * from_pitch, width, what, place);
+  }
+  return cudaSuccess;
+}
+}  // namespace opsmith::emulated
+inline cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                                     size_t width, size_t height, cudaMemcpyKind,
+                                     cudaStream_t stream = nullptr,
+                                     opsmith::emulated::Place place = opsmith::emulated::here()) {
+  return opsmith::emulated::copy_rows(to, to_pitch, from, from_pitch, width, height, stream,
+                                      "cudaMemcpy2DAsync", place);
+}
+inline cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                                size_t width, size_t height, cudaMemcpyKind,
+                                opsmith::emulated::Place place = opsmith::emulated::here()) {
+  return opsmith::emulated::copy_rows(to, to_pitch, from, from_pitch, width, height, nullptr,
+                                      "cudaMemcpy2D", place);
 }
 template <typename T>
 cudaError_t cudaMalloc(T** data, size_t bytes) {
