@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from opsmith.checks.harness.build import Build
 
+#: opsmith's own files.
+_OWN = Path(__file__).parents[2]
+
 
 def innermost(places: Sequence[str], build: Build) -> str:
     """Find the innermost of `places` that is in the kernel's own folder.
@@ -21,7 +24,8 @@ def innermost(places: Sequence[str], build: Build) -> str:
 
     Returns:
         The place as ``file:line``. If no place is in the kernel's folder, the innermost place with
-        a known file. Empty if no file is known, as without binutils.
+        a known file, which opsmith's headers are only without any other. Empty if no file is known,
+        as without binutils.
     """
     known = [place[1:] for place in places if place.startswith("=")]
     if known:
@@ -38,7 +42,8 @@ def innermost(places: Sequence[str], build: Build) -> str:
     )
     lines = [line.split(" (")[0] for line in done.stdout.splitlines() if not line.startswith("?")]
     users = [line for line in lines if _is_users(line, build)]
-    return (users or lines or [""])[0]
+    others = [line for line in lines if not Path(line).is_relative_to(_OWN)]
+    return (users or others or lines or [""])[0]
 
 
 def _is_users(line: str, build: Build) -> bool:
