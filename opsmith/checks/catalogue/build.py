@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.subject import Subject, subjects_of
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.errors import OpsmithError
 from opsmith.operators import Operator
+from opsmith.operators.defined import DefinedOperator
 
 
 def _compiled(operator: Operator) -> list[Subject]:
@@ -26,10 +29,16 @@ def _compiled(operator: Operator) -> list[Subject]:
 )
 def build(trial: Trial) -> None:
     """Build the kernel; all other checks of it wait for this one."""
+    operator, device = trial.operator, trial.subject.device
     try:
-        trial.operator.build(trial.subject.device)
+        operator.build(device)
     except OpsmithError as error:
         raise Failure(str(error), code="OPS-BUILD-FAILED") from error
+    if isinstance(operator, DefinedOperator) and operator.declared_backward is not None:
+        # Otherwise the first gradient would build it, within the time limit of a call. If it does
+        # not compile, its own row says so.
+        with contextlib.suppress(OpsmithError):
+            operator.declared_backward.backward.build(device)
     generic = trial.signature.generic
     missing = (
         [name for name in generic.names if name not in trial.subject.dtypes] if generic else []
