@@ -69,8 +69,11 @@ def largest_sizes(
     """
     fitting = Fitting(operator.signature)
     calls, least = (_CALLS_BY_STEPS, _LEAST_BY_STEPS) if by_steps else (_CALLS, _LEAST)
+    loops = _loops(operator, dtype)
+    if by_steps and loops:
+        calls //= len(loops)  # in a sample, all of them may be long
     found = {}
-    for name, each in _loops(operator, dtype).items():
+    for name, each in loops.items():
         most = max(least, int(calls / each))
         # A condition may allow only sizes that are larger than `most`.
         found[name] = max(most, fitting.near(name, most) or 0)

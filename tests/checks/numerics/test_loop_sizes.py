@@ -36,6 +36,16 @@ def summed(x: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
     return torch.stack(rows, 1) if rows else x.clone()
 
 
+@opsmith.op("loops::on_diagonals")
+def on_diagonals(x: Float[Tensor, "B N M"]) -> Float[Tensor, "B"]:
+    rows, columns = x.shape[1:]
+    total = x.new_zeros(x.shape[0])
+    for number in range(max(rows + columns - 1, 0)):
+        diagonal = x.flip(2).diagonal(columns - 1 - number, 1, 2)
+        total = total + diagonal.sum(1)
+    return total
+
+
 @opsmith.op("loops::doubled")
 def doubled(x: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
     return x * 2
@@ -120,6 +130,13 @@ def test_a_gradient_keeps_to_shorter_loops_than_results_and_says_so():
         size=size_of,
     )
     assert max(columns for _, columns in drawn) <= 9 < max(rows for rows, _ in drawn)
+
+
+def test_several_loops_share_the_calls_of_a_gradient():
+    most = largest_sizes(on_diagonals, "float32", by_steps=True)
+    (calls,) = set(largest_sizes(on_diagonals, "float32").values())  # of 6000, for each of both
+    assert list(most) == ["N", "M"]
+    assert most["N"] == most["M"] == max(9, 75 * calls // 6000)
 
 
 def test_a_condition_that_allows_long_loops_alone_moves_the_bound():
