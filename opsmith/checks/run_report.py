@@ -46,10 +46,11 @@ class Report(Results):
             The document's text.
         """
         from opsmith.checks.report.json_junit import to_junit
+        from opsmith.kernels.build.files import write_output
 
         text = to_junit(self)
         if path is not None:
-            Path(path).write_text(text, encoding="utf-8")
+            write_output(Path(path), text)
         return text
 
     def to_html(self, path: str | Path | None = None) -> str:
@@ -63,8 +64,9 @@ class Report(Results):
         """
         from opsmith.checks.protocol import all_checks
         from opsmith.checks.report.html import render
+        from opsmith.kernels.build.files import write_output
 
         text = render(self, all_checks())
         if path is not None:
-            Path(path).write_text(text, encoding="utf-8")
+            write_output(Path(path), text)
         return text

@@ -76,7 +76,9 @@ def register(app: typer.Typer) -> None:
         if out is None:
             print(text, end="")
             return
-        out.write_text(text, encoding="utf-8")
+        from opsmith.kernels.build.files import write_output
+
+        write_output(out, text)
         output.say(f"{out}\n\nTry it:  opsmith check {out}")
 
 

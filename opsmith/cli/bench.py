@@ -159,6 +159,7 @@ def register(app: typer.Typer) -> None:
         from opsmith.bench import table
         from opsmith.bench.compare import changes
         from opsmith.bench.plot import to_svg
+        from opsmith.kernels.build.files import write_output
         from opsmith.operators.importing import import_all
 
         if candidate is not None and not candidate.is_file():
@@ -196,10 +197,10 @@ def register(app: typer.Typer) -> None:
         if before is not None:
             show(console, table.compared(changed))
         if save is not None:
-            save.write_text(result.to_json() + "\n", encoding="utf-8")
+            write_output(save, result.to_json() + "\n")
             output.say(f"wrote {save}")
         if plot is not None:
-            plot.write_text(to_svg(result), encoding="utf-8")
+            write_output(plot, to_svg(result))
             output.say(f"wrote {plot}")
         if as_json:
             document = json.loads(result.to_json())
@@ -222,6 +223,7 @@ def _count(
     """Count what meshes of ranks send, and print, save and draw it."""
     from opsmith import bench as benchmarks
     from opsmith.bench import mesh_report
+    from opsmith.kernels.build.files import write_output
     from opsmith.operators.importing import import_all
 
     operators = list(import_all(files))
@@ -238,10 +240,10 @@ def _count(
         )
     show(console, mesh_report.ending())
     if save is not None:
-        save.write_text(found.to_json() + "\n", encoding="utf-8")
+        write_output(save, found.to_json() + "\n")
         output.say(f"wrote {save}")
     if plot is not None:
-        plot.write_text(mesh_report.to_svg(found.rows), encoding="utf-8")
+        write_output(plot, mesh_report.to_svg(found.rows))
         output.say(f"wrote {plot}")
     if as_json:
         print(found.to_json())

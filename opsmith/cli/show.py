@@ -40,6 +40,7 @@ def register(app: typer.Typer) -> None:
         """Draw what opsmith derives from each declaration in FILE..., and what runs where."""
         from rich.console import Console
 
+        from opsmith.kernels.build.files import write_output
         from opsmith.operators.importing import import_all
 
         with output.progress() as tell:
@@ -49,7 +50,7 @@ def register(app: typer.Typer) -> None:
         if svg is not None:
             drawn = Console(record=True, width=output.MAX_WIDTH, file=io.StringIO())
             drawn.print(*trees, sep="")
-            svg.write_text(output.picture(drawn, "opsmith show"), encoding="utf-8")
+            write_output(svg, output.picture(drawn, "opsmith show"))
             output.say(str(svg))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,8 +65,12 @@ def write_outputs(path: Path, names: Sequence[str], tensors: Sequence[Tensor]) -
     import numpy as np
     import torch
 
+    from opsmith.kernels.build.files import write_output
+
+    file = io.BytesIO()
     if path.suffix == ".pt":
-        torch.save(dict(zip(names, tensors, strict=True)), path)
+        torch.save(dict(zip(names, tensors, strict=True)), file)
+        write_output(path, file.getvalue())
         return
     narrow = [n for n, t in zip(names, tensors, strict=True) if t.dtype is torch.bfloat16]
     if narrow:
@@ -73,11 +78,12 @@ def write_outputs(path: Path, names: Sequence[str], tensors: Sequence[Tensor]) -
     arrays: list[Any] = [tensor.numpy() for tensor in tensors]
     if path.suffix == ".npz":
         savez: Any = np.savez
-        savez(path, **dict(zip(names, arrays, strict=True)))
+        savez(file, **dict(zip(names, arrays, strict=True)))
     elif path.suffix == ".npy" and len(arrays) == 1:
-        np.save(path, arrays[0])
+        np.save(file, arrays[0])
     else:
         raise ArgumentError(f"{path}: outputs go into .npz or .pt, a single one into .npy too")
+    write_output(path, file.getvalue())
 
 
 def _read(file: str) -> Any:

@@ -172,6 +172,22 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         _write_atomically(path, content)
 
 
+def write_output(path: Path, content: str | bytes) -> None:
+    """Write a file that a user named: all of it, or, where it cannot be written, none.
+
+    Raises:
+        OSError: the file cannot be written; `filename` is its path.
+    """
+    if path.exists() and not path.is_file():  # a terminal or a pipe
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return
+    path = path.resolve()
+    try:
+        _write_atomically(path, content)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
 def _write_atomically(path: Path, content: str | bytes) -> None:
     data = content.encode() if isinstance(content, str) else content
     try:

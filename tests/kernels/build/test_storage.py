@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import resource
 import tempfile
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from opsmith import BuildError, OpsmithError, StorageError
 from opsmith.kernels import cache_folder
 from opsmith.kernels.build import files, object_cache, toolchain
-from opsmith.kernels.build.files import locked, needing_space, write_atomically
+from opsmith.kernels.build.files import locked, needing_space, write_atomically, write_output
 from opsmith.kernels.build.recipe import Recipe
 from opsmith.kernels.build.scratch import scratch_folder
 
@@ -92,6 +93,37 @@ def test_a_full_disk_is_named_with_the_variable_that_chose_it(
     monkeypatch.setattr(files, "_is_full", lambda place: place == full)
     with pytest.raises(StorageError, match=words), needing_space(tmp_path / "one"):
         raise BuildError("The CXX compiler identification is unknown")
+
+
+@pytest.mark.parametrize("before", [None, "what was there"])
+def test_a_file_that_a_user_named_is_written_whole_or_not_at_all(
+    tmp_path: Path, before: str | None
+) -> None:
+    path = tmp_path / "report.html"
+    if before is not None:
+        path.write_text(before)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as caught:
+            write_output(path, "x" * 5000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert caught.value.filename == str(path)
+    assert [one.read_text() for one in tmp_path.iterdir()] == ([before] if before else [])
+    write_output(path, "x" * 5000)
+    assert path.read_text() == "x" * 5000
+
+
+def test_a_pipe_and_the_target_of_a_link_are_written_themselves(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    link.symlink_to(target)
+    write_output(link, b"text")
+    assert link.is_symlink()
+    assert target.read_bytes() == b"text"
+    read, write = os.pipe()
+    write_output(Path(f"/proc/self/fd/{write}"), "text")
+    assert os.read(read, 100) == b"text"
 
 
 def test_what_fails_for_another_reason_keeps_its_words(tmp_path: Path) -> None:
