@@ -203,7 +203,7 @@ class Selects:
 
     def __repr__(self) -> str:
         by = getattr(self.by, "__name__", repr(self.by))
-        return f"Selects({by}{'' if self.dim == -1 else f', dim={self.dim}'})"
+        return f"Selects({by}{'' if self.dim == -1 else f', dim={self.dim!r}'})"
 
 
 Annotation = Index | Between | Positive | Extent | Sorted | Total | Starts

@@ -184,6 +184,11 @@ def type_of(base: Any, scalars: Collection[str]) -> Type:
     home = getattr(base, "__module__", "").split(".")[0]
     if name in _REFUSED and home in ("torch", "builtins"):
         raise AnnotationProblem(f"{show(base)} cannot be an argument: {_REFUSED[name]}")
+    if isinstance(base, typing.TypeVar):
+        raise AnnotationProblem(
+            f"{name} is a typing.TypeVar, which names no dtypes; write {name} = "
+            f'opsmith.DtypeVar("{name}", Int32, Int64), and {name}[Tensor, "N"]'
+        )
     raise AnnotationProblem(f"operators do not take this type; there are {_KNOWN}")
 
 

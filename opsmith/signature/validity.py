@@ -240,8 +240,6 @@ def _numeric(parameter: Parameter) -> bool:
 
 def _line(parameter: Parameter, what: str, owner: str, refuse: Refuse) -> None:
     """Refuse an argument without a last dimension to span, or whose values may exceed int64."""
-    if parameter.tensor_type is not None and "uint64" in parameter.tensor_type.dtypes:
-        refuse(f"{owner}: {what} is not for uint64; take int64")
     shape = parameter.tensor_type.shape if parameter.tensor_type else None
     ends = shape is not None and bool(shape.dims) and not isinstance(shape.dims[-1], Variadic)
     if not (parameter.is_sequence or ends):
@@ -249,6 +247,8 @@ def _line(parameter: Parameter, what: str, owner: str, refuse: Refuse) -> None:
             f"{owner}: {what} looks along the last dimension, and nothing says that there is one; "
             "it is for sequences, and for tensors whose shape ends with one dimension"
         )
+    if parameter.tensor_type is not None and "uint64" in parameter.tensor_type.dtypes:
+        refuse(f"{owner}: {what} is not for uint64; take int64")
 
 
 def _range(
@@ -385,9 +385,9 @@ def _selected(
     if index.shape is None or values.shape is None:
         return
     dims, own = list(map(str, values.shape.dims)), list(map(str, index.shape.dims))
-    position = selects.dim % len(dims) if -len(dims) <= selects.dim < len(dims) else None
+    position = selects.dim % len(dims) if selects.dim in range(-len(dims), len(dims)) else None
     if position is None or isinstance(values.shape.dims[position], Variadic):
-        refuse(f"{owner}: {selects!r}: {values} has no single dimension dim={selects.dim}")
+        refuse(f"{owner}: {selects!r}: {values} has no single dimension dim={selects.dim!r}")
     rest = dims[:position] + dims[position + 1 :]
     along = len(own) == len(dims) and not isinstance(index.shape.dims[position], Variadic)
     if own != rest and not (along and own[:position] + own[position + 1 :] == rest):

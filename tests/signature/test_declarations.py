@@ -31,7 +31,7 @@ def test_a_batch_lies_where_each_slice_is_computed_alone(
     "word",
     "Index Between Positive Extent Sorted Total Starts Unspecified Selects Philox "
     "NonDifferentiable where mutates_args data_dependent parallel_dims summed_dims "
-    "linear_in ?N ?*S K*G".split(),
+    "linear_in DtypeVar Float out list[ ?N ?*S K*G N//2".split(),
 )
 def test_a_word_that_is_misused_is_refused_by_its_name(word: str) -> None:
     cases = declarations.cases(HERE / "declarations.md")

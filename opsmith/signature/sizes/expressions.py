@@ -194,7 +194,10 @@ def _convert(node: ast.expr, text: str, scalars: frozenset[str]) -> Expression:
                     f"{text!r} uses an operator that sizes do not have; there are + - * // % "
                     "min(...) max(...)"
                 )
-            return Binary(symbol, _convert(left, text, scalars), _convert(right, text, scalars))
+            sides = _convert(left, text, scalars), _convert(right, text, scalars)
+            if symbol in ("//", "%") and sides[1] == Integer(0):
+                raise ExpressionError(f"{text!r} divides by zero")
+            return Binary(symbol, *sides)
         case ast.Call(func=ast.Name(id="min" | "max" as function), args=args, keywords=[]) if args:
             return Call(function, tuple(_convert(argument, text, scalars) for argument in args))
     raise ExpressionError(
