@@ -17,6 +17,7 @@ from opsmith.signature import checking, hints
 from opsmith.signature.annotations import Philox, Selects
 from opsmith.signature.constraints import Constraint, PartStarts
 from opsmith.signature.hints import AnnotationProblem
+from opsmith.signature.items import item_dims
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import (
     NO_DEFAULT,
@@ -302,9 +303,13 @@ def _mutation_problem(parameter: Parameter) -> str | None:
     if not parameter.mutated:
         return None
     if isinstance(parameter.type, TensorListType) and parameter.optional:
+        shape = parameter.tensor_type.shape if parameter.tensor_type else None
+        agreed = ", ".join(f"'{dim}'" for _, dim in item_dims(shape))
+        open_shape = f", with '...' in place of {agreed}, so that lengths may differ"
         return (
             "PyTorch cannot functionalise an optional list that is written into; leave '| None' "
-            "out, and pass an empty list if there is nothing to write"
+            f"out{open_shape if agreed else ''}, and pass an empty list if there is nothing to "
+            "write"
         )
     if parameter.tensor_type is not None:
         return None
