@@ -8,7 +8,6 @@ sizes, as a check of dynamic shapes requires.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -475,8 +474,7 @@ class _Sampler:
             return st.integers(lowest, highest)
         fitting = [n for n in range(lowest, highest + 1) if self._fits(name, n, dims)]
         if not fitting and high is None:
-            beyond = (n for n in range(lowest, lowest + 1000) if self._fits(name, n, dims))
-            fitting = list(itertools.islice(beyond, 6))
+            fitting = self.fitting.beyond(name, lowest, dims, self.scalars)
         if not fitting:
             raise NoValue
         return st.sampled_from(fitting)

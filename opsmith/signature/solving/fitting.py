@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +15,8 @@ from opsmith.signature.sizes.shapes import Fixed
 
 #: The largest size that is looked for.
 _FARTHEST = 1 << 14
+#: Number of values of an int argument that are looked at.
+_FARTHEST_NUMBER = 1000
 #: Number of candidates below which more are looked for.
 _FEW = 3
 
@@ -90,6 +94,21 @@ class Fitting:
             )
             found += [size for size, _ in zip(beyond, range(2 * _FEW), strict=False)]
         return found
+
+    def beyond(
+        self, name: str, lowest: int, dims: Mapping[str, Any], scalars: Mapping[str, Any]
+    ) -> list[int]:
+        """Return a few values, from `lowest` upwards, of an int argument that fit the known ones.
+
+        A condition compares it with what can be made of the known numbers: a value far above their
+        product is not looked for, as every sample would look for it again.
+        """
+        known = [n for n in (*dims.values(), *scalars.values()) if type(n) is int]
+        product = math.prod(max(abs(n), 1) for n in known)
+        reach = min(4 * max(product, self._largest, 2 * _FEW), _FARTHEST_NUMBER)
+        every = range(lowest, lowest + reach)
+        found = (n for n in every if self.fits(name, n, dims, scalars))
+        return list(itertools.islice(found, 2 * _FEW))
 
     def near(self, name: str, size: int) -> int | None:
         """Return the size nearest to `size` that a dimension may have; `None` if there is none."""

@@ -19,6 +19,7 @@ from opsmith.checks.cases.search import search
 from opsmith.kernels.codegen.validation import ValidationCode
 from opsmith.operators.core.arguments import describe
 from opsmith.signature import bind, signature_of
+from opsmith.signature.solving.fitting import Fitting
 
 pytestmark = pytest.mark.slow
 
@@ -185,3 +186,26 @@ def test_a_size_that_is_solved_may_be_any_that_has_a_solution() -> None:
 
     report = checks.run(rows, select=["validation", "fake"], examples=40, isolate=False)
     assert report.ok, report.explain()
+
+
+def test_no_number_is_looked_for_far_beyond_what_a_condition_compares_it_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def chosen(x: Float[Tensor, "T E"], k: int) -> Float[Tensor, "T {k}"]:
+        raise NotImplementedError
+
+    def fitting(condition: str) -> Fitting:
+        return Fitting(signature_of(chosen, "ns::chosen", where=(condition,)))
+
+    assert fitting("k >= T*E").beyond("k", 1, {"T": 9, "E": 8}, {}) == [*range(72, 78)]
+    assert fitting("k % 200 == 0").beyond("k", 1, {}, {}) == [200, 400, 600, 800]
+    tried: list[int] = []
+    fits = Fitting.fits
+    monkeypatch.setattr(
+        Fitting,
+        "fits",
+        lambda self, name, n, *known: tried.append(n) or fits(self, name, n, *known),
+    )
+    # The row of empty sizes sets E to 0, where no k fits: a thousand samples find that out again.
+    assert fitting("k <= E").beyond("k", 1, {"T": 3, "E": 0}, {}) == []
+    assert len(tried) <= 30
