@@ -47,7 +47,8 @@ _WORDS = (
         "groups of the threads that happen to be active",
     ),
     (
-        r"\b(?:tiled_partition|thread_block_tile)\s*<\s*(?:64|128|256|512)\b",
+        r"\b(?:tiled_partition|thread_block_tile)\s*<\s*(?:64|128|256|512)\b"
+        r"|\bblock_tile_memory\b",
         "cooperative groups of several warps",
     ),
     (r"\bthis_cluster\s*\(|\bcluster_group\b", "clusters of blocks"),

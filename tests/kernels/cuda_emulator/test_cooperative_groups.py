@@ -89,11 +89,11 @@ OPSMITH_KERNEL(cooperative, sums, cuda)
 PHASES = [Phase(seed=seed, fill=0xFF, emulated=True) for seed in (1, 2, 3)]
 
 
-def build(folder: Path, barrier: str) -> harness.Build:
+def build(folder: Path, barrier: str, warp: int = 32) -> harness.Build:
     source = folder / "sums.cu"
     source.write_text(KERNEL.replace("BARRIER", barrier))
     return harness.build(
-        emulated(kernel_source(SIGNATURE, "cuda", source), watched=True), emulated=True
+        emulated(kernel_source(SIGNATURE, "cuda", source), watched=True, warp=warp), emulated=True
     )
 
 
@@ -105,6 +105,26 @@ def built(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [64, 40, 8])
 def test_groups_of_a_block_and_tiles_of_a_warp_add(built, threads):
+    check(built, threads)
+
+
+@pytest.mark.long
+def test_tiles_of_32_threads_are_halves_of_a_warp_of_64(tmp_path):
+    built = build(tmp_path, "block.sync();", warp=64)
+    for threads in (64, 40, 8, 96):
+        check(built, threads)
+
+
+@pytest.mark.long
+def test_a_barrier_of_a_tile_is_none_for_the_rest_of_a_warp_of_64(tmp_path):
+    case = {"x": torch.rand(100), "threads": 64}
+    with pytest.raises(harness.Fault) as caught:
+        harness.run(build(tmp_path, "warp.sync();", warp=64), SIGNATURE, [case], PHASES)
+    assert re.search(r"a race: thread .* of shared memory 'temp'", str(caught.value))
+
+
+def check(built: harness.Build, threads: int) -> None:
+    """Compare what the groups of a block of so many threads add and see."""
     x = torch.rand(100)
     case = {"x": x, "threads": threads}
     for (one,) in harness.run(built, SIGNATURE, [case], PHASES).calls:

@@ -161,6 +161,7 @@ def test_headers_beside_the_source_are_rewritten_too(tmp_path):
         ),
         ("auto g = cg::coalesced_threads();", "it uses groups of the threads that happen to be"),
         ("auto g = cg::tiled_partition<64>(b);", "it uses cooperative groups of several warps, at"),
+        ("cg::block_tile_memory<N> m;", "it uses cooperative groups of several warps, at"),
         ("#include <cooperative_groups/scan.h>\n", "it uses cooperative groups' scans and copies"),
         ("\nf<<<1, a>>>>(x);", "it has a launch whose '>>>' cannot be told from the end of"),
         (
