@@ -244,7 +244,7 @@ def _line(parameter: Parameter, what: str, owner: str, refuse: Refuse) -> None:
     ends = shape is not None and bool(shape.dims) and not isinstance(shape.dims[-1], Variadic)
     if not (parameter.is_sequence or ends):
         refuse(
-            f"{owner}: {what} looks along the last dimension, and nothing says that there is one; "
+            f"{owner}: {what} looks along the last dimension, and the annotation names none; "
             "it is for sequences, and for tensors whose shape ends with one dimension"
         )
     if parameter.tensor_type is not None and "uint64" in parameter.tensor_type.dtypes:
@@ -414,7 +414,7 @@ def _conditions(signature: Signature, refuse: Refuse) -> None:
                 if named is not None:
                     refuse(f"{owner} reads {name!r}, which is not an int: {named.annotation}")
                 if name in signature.data_dependent:
-                    refuse(f"{owner} reads {name!r}, which is known after the call alone")
+                    refuse(f"{owner} reads {name!r}, which only the call's result tells")
             _readable(signature, expression, frozenset(), owner, refuse)
         for comparison in condition.comparisons:
             known = decided(comparison)

@@ -62,7 +62,7 @@ def _tensors(arguments: Mapping[str, Any]) -> list[tuple[str, Tensor]]:
     return found
 
 
-@define_check("mutation", "nothing is written into but what mutates_args names", order=40)
+@define_check("mutation", "the kernel writes only into arguments that mutates_args names", order=40)
 def mutation(trial: Trial) -> None:
     """Compare bytes and version counters of every argument before and after a call."""
     mutated = {parameter.name for parameter in trial.signature.mutated}

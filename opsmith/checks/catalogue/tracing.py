@@ -253,7 +253,7 @@ def _differentiable(trial: Trial, case: Case) -> bool:
 
 @define_check(
     "export",
-    "torch.export with dynamic sizes runs with others",
+    "torch.export with dynamic sizes runs with other sizes",
     order=110,
     time_limit=3.0,
     runtime="torch.export",

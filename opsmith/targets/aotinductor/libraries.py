@@ -193,8 +193,9 @@ def plan_methods(owner: CustomClass, methods: Sequence[MethodModel], device: str
                 raise ExportError(
                     f"{owner.name}.{model.name}: has no compiled kernel for {device!r}, and an "
                     "AOTInductor artifact runs without Python. The artifact carries the object, "
-                    f"as its methods change {owner.model.mutable[0]!r}, so that no reference can "
-                    f"take the kernel's place. Add a C++ kernel: {owner.model.name}.{model.name}"
+                    f"as its methods change {owner.model.mutable[0]!r}, and the reference in "
+                    "Python cannot be compiled in place of the kernel. "
+                    f"Add a C++ kernel: {owner.model.name}.{model.name}"
                     f'.register_kernel("{device}", source="….cpp").'
                 )
             found.append(Plan(operator, kernel.source, [], f"{owner.name} is carried as an object"))

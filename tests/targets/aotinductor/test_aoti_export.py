@@ -220,8 +220,8 @@ def test_an_object_that_travels_needs_kernels_in_any_case(tmp_path: Path) -> Non
         export(Holding(ops.Keeper(2.0)), (torch.ones(3),), tmp_path / "out", form="inline")
     assert str(caught.value) == (
         "aoti_test::Keeper.forward: has no compiled kernel for 'cpu', and an AOTInductor artifact "
-        "runs without Python. The artifact carries the object, as its methods change 'last', so "
-        "that no reference can take the kernel's place. Add a C++ kernel: "
+        "runs without Python. The artifact carries the object, as its methods change 'last', and "
+        "the reference in Python cannot be compiled in place of the kernel. Add a C++ kernel: "
         'Keeper.forward.register_kernel("cpu", source="….cpp").'
     )
 

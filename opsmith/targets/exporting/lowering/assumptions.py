@@ -114,8 +114,8 @@ class Assumptions:
         if compared:
             said = " and ".join(dict.fromkeys(texts[id(a)] for a in compared))
             raise ExportError(
-                f"{_named(compared, inlined)}: its reference branches on sizes, and inlined it "
-                f"would be right for {said} alone, as the example is.{_places(compared)}"
+                f"{_named(compared, inlined)}: its reference branches on sizes, and the graph "
+                f"has the branch of the example alone: {said}.{_places(compared)}"
                 "Export with sizes that do not change, or that are bounded (Dim(…, min=…, max=…)), "
                 "use the library form, or write the reference without the branch."
             )

@@ -304,8 +304,8 @@ def test_a_runtime_without_values_that_change_gets_none_where_nothing_is_inlined
 def test_a_reference_that_compares_two_sizes_is_refused() -> None:
     message = refused(lambda x, y: ordered(double(x), y), X, Y)
     assert message == (
-        "inlining_test::ordered: its reference branches on sizes, and inlined it would be right "
-        "for n0 < n1 alone, as the example is.\n"
+        "inlining_test::ordered: its reference branches on sizes, and the graph has the branch "
+        "of the example alone: n0 < n1.\n"
         f"  at {line_of('return x * 2 if x.shape[0] < y.shape[0] else x * 3')}\n"
         "Export with sizes that do not change, or that are bounded (Dim(…, min=…, max=…)), use the "
         "library form, or write the reference without the branch."
@@ -333,7 +333,7 @@ def test_every_branch_on_sizes_is_said_with_its_operator() -> None:
     message = refused(lambda x, y: longer(x) + ordered(double(x), y), X, Y)
     assert message == (
         "inlining_test::longer, inlining_test::ordered: its reference branches on sizes, and "
-        "inlined it would be right for n0 > 3 and n0 < n1 alone, as the example is.\n"
+        "the graph has the branch of the example alone: n0 > 3 and n0 < n1.\n"
         f"  at {line_of('return x * 5 if x.shape[0] > 3 else x * 3')}\n"
         f"  at {line_of('return x * 2 if x.shape[0] < y.shape[0] else x * 3')}\n"
         "Export with sizes that do not change, or that are bounded (Dim(…, min=…, max=…)), use the "
@@ -349,8 +349,8 @@ def test_a_branch_in_no_file_is_said_without_a_line() -> None:
     with pytest.raises(ExportError) as caught:
         found.require_no_branches([double])
     assert str(caught.value).startswith(
-        "inlining_test::double: its reference branches on sizes, and inlined it would be right for "
-        "n > 7 alone, as the example is. Export with sizes"
+        "inlining_test::double: its reference branches on sizes, and the graph has the branch of "
+        "the example alone: n > 7. Export with sizes"
     )
 
 
