@@ -251,7 +251,10 @@ def _drawn_problem(parameter: Parameter) -> str | None:
     if not parameter.drawn:
         return None
     if parameter.optional:
-        return "a call that leaves it out draws a value, so the kernel always has a value; leave '| None' out"
+        return (
+            "a call that leaves it out draws a value, so the kernel always has a value; leave "
+            "'| None' out"
+        )
     if parameter.default is not NO_DEFAULT:
         return "its only default is None, which draws; leave any other out"
     if parameter.constraints:
