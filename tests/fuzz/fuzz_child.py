@@ -95,6 +95,9 @@ class Fuzzer:
         """Make a call, drawn or not; what came of it, and what there is to say of that."""
         self.runtime.before(number)
         call, way, rng = drawn or self.draw(number)
+        if self.operator.signature.name in self.runtime.inlined:
+            # The reference in an operator's place does not compare values with the declaration.
+            call.must_refuse &= set(call.spoiled.values()) != {"wrong values"}
         expected, unknown = None, "must be refused"
         if not call.must_refuse:
             expected, unknown = self._expected(call)

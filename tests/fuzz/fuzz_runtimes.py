@@ -43,6 +43,7 @@ class Runtime:
         compared: whether a message that PyTorch has for `torch.add`, too, is PyTorch's own.
         forks: whether calls may be made in a fork of the process that loaded the runtime.
         writes: whether written arguments are written in place.
+        inlined: the operators in whose place the runtime runs their references.
         chosen: the operators that are called.
     """
 
@@ -57,6 +58,7 @@ class Runtime:
     compared = False
     forks = True
     writes = True
+    inlined: tuple[str, ...] = ()
 
     def __init__(self, folder: Path, operators: Sequence[str] = ()) -> None:
         self.folder = folder
@@ -188,6 +190,7 @@ class _Exported(Runtime):
     target = ""
     options: Mapping[str, Mapping[str, Any]] = types.MappingProxyType({})
     operators = tuple(_EXAMPLES)
+    inlined = ("in_python",)
     tensors_only = True
     names_operator = probed = writes = forks = False
     dtypes = (torch.float32,)

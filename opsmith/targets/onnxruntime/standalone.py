@@ -116,17 +116,23 @@ def _session_class() -> Any:
     class Session(onnxruntime.InferenceSession):
         def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
             feed = {name: native(value) for name, value in input_feed.items()}
+            # ONNX Runtime does not compare sizes of one name, and nodes broadcast what differs.
+            if all(isinstance(value, np.ndarray) for value in feed.values()):
+                self._refuse(feed)
             try:
                 return super().run(output_names, feed, run_options)
             except Exception as error:
                 if OUT_OF_BOUNDS.search(str(error)):
                     raise IndexError(str(error)) from error
-                sizes: Any = {}
-                for expected in self.get_inputs():
-                    problem = _problem(expected, feed) or _size_problem(expected, feed, sizes)
-                    if problem is not None:
-                        raise ValueError(f"input {expected.name!r} {problem}") from error
+                self._refuse(feed, error)
                 raise
+
+        def _refuse(self, feed: Any, error: Any = None) -> None:
+            sizes: Any = {}
+            for expected in self.get_inputs():
+                problem = _problem(expected, feed) or _size_problem(expected, feed, sizes)
+                if problem is not None:
+                    raise ValueError(f"input {expected.name!r} {problem}") from error
 
     return Session
 
