@@ -48,6 +48,7 @@ from opsmith.operators.defined import DefinedOperator
 from opsmith.operators.dispatch.declared_backward import DeclaredBackward
 from opsmith.signature.dtype_variables import parts
 from opsmith.signature.parameters import Parameter, Result
+from opsmith.signature.solving.fitting import Fitting
 
 #: Draws of residues for each case, each in another field.
 _DRAWS = 3
@@ -57,6 +58,8 @@ _MORE = 5
 _LEAST = 8
 #: Largest number of elements of a case's arguments.
 _MOST = 1 << 12
+#: A size behind the first block of any kernel that works in blocks of up to 256.
+_BEHIND_BLOCKS = 259
 #: Relative change of values that a draw behind the first ones makes, against near ties.
 _NUDGE = 1e-2
 
@@ -434,6 +437,16 @@ def exact_gradient(trial: Trial) -> None:
     compare_cases(trial, prepare(trial, source), has_leaves)
 
 
+def _wanted(trial: Trial) -> Iterator[tuple[Wanted, int]]:
+    """Yield small sizes, and then each dimension behind a block beside others that are small."""
+    yield Wanted(max_elements=_MOST // 4), max(trial.some(4), _LEAST)
+    fitting = Fitting(trial.signature)
+    for name in trial.signature.dims:
+        size = fitting.near(name, _BEHIND_BLOCKS)
+        if size is not None:
+            yield Wanted(sizes=(2, 1, 3), forced={name: size}, max_elements=_MOST), 1
+
+
 def compare_cases(
     trial: Trial, ready: Comparison, keep: Callable[[Case], bool] = lambda case: True
 ) -> None:
@@ -448,14 +461,16 @@ def compare_cases(
         Failure: an element is another formula than the reference's.
         Inapplicable: no case can be compared.
     """
-    trial.each(
-        ready.check,
-        dtypes=(ready.dtype,),
-        wanted=Wanted(max_elements=_MOST // 4),
-        examples=max(trial.some(4), _LEAST),
-        most=4,
-        keep=lambda case: _fits(case) and keep(case),
-    )
+    for wanted, examples in _wanted(trial):
+        trial.each(
+            ready.check,
+            dtypes=(ready.dtype,),
+            wanted=wanted,
+            examples=examples,
+            registered_cases=not wanted.forced,
+            most=4,
+            keep=lambda case: _fits(case) and keep(case),
+        )
     trial.need(ready.cases, "no case has results of real numbers that can be compared")
     note = (
         f"{ready.elements - ready.undecided} elements of {ready.cases} cases equal as formulas; an "
