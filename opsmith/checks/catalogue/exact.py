@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,6 +61,8 @@ _LEAST = 8
 _MOST = 1 << 12
 #: A size behind the first block of any kernel that works in blocks of up to 256.
 _BEHIND_BLOCKS = 259
+#: Share of the row's time within which small sizes leave time for such a size.
+_SHARE = 0.25
 #: Relative change of values that a draw behind the first ones makes, against near ties.
 _NUDGE = 1e-2
 
@@ -461,7 +464,12 @@ def compare_cases(
         Failure: an element is another formula than the reference's.
         Inapplicable: no case can be compared.
     """
+    started, small = time.monotonic(), ""
     for wanted, examples in _wanted(trial):
+        # A loop of the reference's takes as many times longer as the size is larger.
+        if wanted.forced and time.monotonic() - started > _SHARE * trial.settings.seconds:
+            small = "; sizes are small, as the reference takes long for larger sizes"
+            break
         trial.each(
             ready.check,
             dtypes=(ready.dtype,),
@@ -481,4 +489,4 @@ def compare_cases(
             f"; {ready.undecided} elements undecided (roots, functions without laws, rounded "
             "constants), their values equal up to rounding in double precision"
         )
-    trial.notes.append(note)
+    trial.notes.append(note + small)
