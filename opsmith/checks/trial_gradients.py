@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.sampling import Wanted
+from opsmith.checks.numerics import loop_sizes
 from opsmith.checks.numerics.comparison import same_bits
 from opsmith.checks.numerics.gradients import (
     COTANGENTS,
@@ -20,6 +22,20 @@ from opsmith.checks.numerics.gradients import (
 )
 from opsmith.checks.numerics.oracle import Expected
 from opsmith.checks.trial import Trial
+
+
+def samples_for_gradients(trial: Trial) -> Wanted:
+    """Return the samples of a check of gradients, and note the sizes that a loop keeps small.
+
+    Right gradients of a reference that loops in Python are computed step by step, which takes
+    seconds in large sizes.
+    """
+    if trial.only_registered:
+        return Wanted()
+    most = loop_sizes.largest_sizes(trial.operator, trial.subject.favourite, by_steps=True)
+    if most:
+        trial.notes.append(f"{loop_sizes.described(most, 'samples')} cases")
+    return Wanted(most=most)
 
 
 def random_cotangents(trial: Trial, case: Case) -> list[Tensor]:

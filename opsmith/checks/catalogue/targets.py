@@ -22,7 +22,11 @@ from opsmith.checks.numerics.gradients import has_leaves, leaves_of
 from opsmith.checks.numerics.oracle import RefusedError
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
-from opsmith.checks.trial_gradients import random_cotangents, true_gradients
+from opsmith.checks.trial_gradients import (
+    random_cotangents,
+    samples_for_gradients,
+    true_gradients,
+)
 from opsmith.errors import DifferentiationError, OpsmithError
 from opsmith.kernels.build.files import key_of, once
 from opsmith.kernels.build.scratch import scratch_folder
@@ -133,7 +137,14 @@ def _exported_gradient(target: Target, proof: GradientProof, trial: Trial) -> No
             trial.compare(found, truth, f"in {proof.what}")
             compared += 1
 
-        trial.each(one, dtypes=floats, examples=trial.some(3), most=_MOST, keep=has_leaves)
+        trial.each(
+            one,
+            dtypes=floats,
+            wanted=samples_for_gradients(trial),
+            examples=trial.some(3),
+            most=_MOST,
+            keep=has_leaves,
+        )
         trial.need(compared or not refused, "".join(refused[:1]))
         if refused:
             trial.notes.append(

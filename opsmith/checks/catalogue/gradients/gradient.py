@@ -9,9 +9,7 @@ from torch import Tensor
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.layouts import CONTIGUOUS, lay_out
-from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.cases.subject import is_float
-from opsmith.checks.numerics import loop_sizes
 from opsmith.checks.numerics.comparison import compare
 from opsmith.checks.numerics.gradients import (
     Backward,
@@ -23,7 +21,12 @@ from opsmith.checks.numerics.gradients import (
 from opsmith.checks.numerics.oracle import Expected
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
-from opsmith.checks.trial_gradients import random_cotangents, run_backward, true_gradients
+from opsmith.checks.trial_gradients import (
+    random_cotangents,
+    run_backward,
+    samples_for_gradients,
+    true_gradients,
+)
 
 
 def need_gradient(trial: Trial) -> None:
@@ -87,12 +90,7 @@ def gradient(trial: Trial) -> None:
             raise
         _compare_alone(trial, case, cotangents, backward, truth)
 
-    most = {}
-    if not trial.only_registered:
-        most = loop_sizes.largest_sizes(trial.operator, trial.subject.favourite, by_steps=True)
-    trial.each(one, dtypes=dtypes, wanted=Wanted(most=most), keep=has_leaves)
-    if most:
-        trial.notes.append(f"{loop_sizes.described(most, 'samples')} cases")
+    trial.each(one, dtypes=dtypes, wanted=samples_for_gradients(trial), keep=has_leaves)
     trial.need(
         not opaque,
         "the reference is not differentiable PyTorch, so only gradcheck can tell whether the "
