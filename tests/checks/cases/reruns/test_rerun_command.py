@@ -1,4 +1,4 @@
-"""What repeats a failure names the file that the user wrote, for adopted operators as well."""
+"""Name the file that the user wrote in what repeats a failure, for adopted operators as well."""
 
 from pathlib import Path
 from typing import Any
