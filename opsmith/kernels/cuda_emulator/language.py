@@ -37,9 +37,13 @@ _WATCHED = (
     "-fsanitize=alignment,bounds,integer-divide-by-zero,signed-integer-overflow",
     "-fno-sanitize-recover=all",
 )
-#: Report accesses through `volatile` as such.
-_VOLATILE_BY_GCC = ("--param=tsan-distinguish-volatile=1",)
-_VOLATILE_BY_CLANG = ("-mllvm", "-tsan-distinguish-volatile=1")
+#: Report accesses through `volatile` as such; and do not move a read to where its value is used,
+#: which may be behind the question of whether the element exists.
+_WATCHED_BY_GCC = ("--param=tsan-distinguish-volatile=1", "-fno-tree-sink")
+_WATCHED_BY_CLANG = (
+    *("-mllvm", "-tsan-distinguish-volatile=1"),
+    *("-mllvm", "-instcombine-code-sinking=0"),
+)
 
 
 class CudaOnCpu(Cuda):
@@ -122,7 +126,7 @@ class CudaOnCpu(Cuda):
 def watching_flags(source: KernelSource) -> tuple[str, ...]:
     """Return the flags that have the code of a source report its accesses to the runtime."""
     gcc = toolchain.find_compiler(source.what).is_gcc
-    return (*_WATCHED, *(_VOLATILE_BY_GCC if gcc else _VOLATILE_BY_CLANG))
+    return (*_WATCHED, *(_WATCHED_BY_GCC if gcc else _WATCHED_BY_CLANG))
 
 
 def _sanitizers(source: KernelSource) -> tuple[str, ...]:

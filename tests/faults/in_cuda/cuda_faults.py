@@ -77,6 +77,10 @@ def any_above_half(x):
     return (x > 0.5).any().float().expand(len(x))
 
 
+def sums_of_four(x):
+    return x.view(-1, 4).sum(1, keepdim=True).expand(-1, 4).flatten()
+
+
 def summed(x):
     return x.cumsum(0)
 
@@ -134,6 +138,13 @@ FAULTS = {
         "read 1 element before the start of argument 'x'",
     ),
     "tail_of_vectors": (10, copied, "", ""),
+    "read_before_the_guard": (100, copied, "MEMORY-BOUNDS", "past the end of argument 'x'"),
+    "vector_before_the_guard": (
+        100,
+        sums_of_four,
+        "MEMORY-BOUNDS",
+        "past the end of argument 'x'",
+    ),
     "misaligned_vector": (10, copied, "CUDA-ALIGNMENT", "float4.* not a multiple of 16"),
     "short_index": (40000, copied, "MEMORY-BOUNDS", "before the start of"),
     "overflowing_index": (200, copied, "CUDA-UNDEFINED", "a signed integer overflows"),

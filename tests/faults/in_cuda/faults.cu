@@ -195,6 +195,24 @@ SCALE(tail_of_vectors) {
   }
 }
 
+// Compilers move a read to where its value is used, and so behind the question.
+SCALE(read_before_the_guard) {
+  const int i = blockIdx.x * kThreads + threadIdx.x;
+  const float value = x[kWrong ? i : min(i, n - 1)];  // FAULT
+  if (i < n) out[i] = value;
+}
+
+struct Four {
+  float x, y, z, w;
+};
+
+SCALE(vector_before_the_guard) {
+  const int i = (blockIdx.x * kThreads + threadIdx.x) * 4;
+  const Four four = *reinterpret_cast<const Four*>(x + (kWrong || i + 4 <= n ? i : 0));  // FAULT
+  const float sum = i < n ? four.x + four.y + four.z + four.w : 0.0f;
+  for (int k = i; k < min(n, i + 4); ++k) out[k] = sum;
+}
+
 SCALE(misaligned_vector) {
   const int i = (blockIdx.x * kThreads + threadIdx.x) * 4;
   const bool aligned =
@@ -370,6 +388,8 @@ void faulty(const opsmith::Context& ctx, const cuda_faults::faulty_args& a) {
   RUN(tail_written, blocks, kThreads, 0)
   RUN(before_the_start, blocks, kThreads, 0)
   RUN(tail_of_vectors, blocks, kThreads, 0)
+  RUN(read_before_the_guard, blocks, kThreads, 0)
+  RUN(vector_before_the_guard, blocks, kThreads, 0)
   RUN(misaligned_vector, blocks, kThreads, 0)
   RUN(short_index, blocks, kThreads, 0)
   RUN(overflowing_index, blocks, kThreads, 0)
