@@ -80,10 +80,7 @@ class CudaOnCpu(Cuda):
                 # CUDA code reads memory through pointers of other types, which nvcc allows.
                 "-fno-strict-aliasing",
                 "-O1" if self._watches(source) else "-O2",
-                # Messages need lines alone. With DWARF 5, addr2line of binutils 2.40 looks for a
-                # unit's first function in the rewritten file.
-                "-g1",
-                "-gdwarf-4",
+                *line_flags(source.what),
                 "-iquote",
                 str(source.path.parent),
                 *common_flags(source.flags),
@@ -121,6 +118,21 @@ class CudaOnCpu(Cuda):
             "torch": "stable",
             "what": f"{signature.qualname} (cuda, on the CPU)",
         }
+
+
+def line_flags(what: str) -> tuple[str, ...]:
+    """Return the flags that add line numbers to an object, which messages need.
+
+    Args:
+        what: the title of the object, for messages.
+    """
+    # With DWARF 5, addr2line of binutils 2.40 looks for a unit's first function in the rewritten
+    # file.
+    flags = ("-g1", "-gdwarf-4")
+    # For each class, GCC 12 walks through all other classes of its namespace: more than half of the
+    # time that PyTorch's headers take.
+    gcc = toolchain.find_compiler(what).is_gcc
+    return (*flags, "-femit-struct-debug-detailed=none") if gcc else flags
 
 
 def watching_flags(source: KernelSource) -> tuple[str, ...]:

@@ -11,7 +11,13 @@ from opsmith.errors import MissingDependencyError
 from opsmith.kernels.build import toolchain
 from opsmith.kernels.build.recipe import Recipe
 from opsmith.kernels.build.units import Generated, Unit
-from opsmith.kernels.cuda_emulator.language import INCLUDE, common_flags, runtime, watching_flags
+from opsmith.kernels.cuda_emulator.language import (
+    INCLUDE,
+    common_flags,
+    line_flags,
+    runtime,
+    watching_flags,
+)
 from opsmith.kernels.cuda_emulator.obstacles import find_obstacle
 from opsmith.kernels.cuda_emulator.rewriting import rewrite
 from opsmith.kernels.languages.torch_library import TorchLibrary, is_module, library_name
@@ -63,7 +69,8 @@ class TorchCudaOnCpu(TorchLibrary):
             include_dirs=(_TORCH_INCLUDE, INCLUDE, *source.include_dirs),
             defines=("OPSMITH_DISPATCH_KEY=CUDA", *_AS_PYTORCH, *whole),
             flags=(
-                *("-fno-strict-aliasing", "-O1", "-g1", "-gdwarf-4", "-w"),
+                *("-fno-strict-aliasing", "-O1", "-w"),
+                *line_flags(source.what),
                 *("-iquote", str(source.path.parent)),
                 *common_flags(source.flags),
                 *watching_flags(source),
@@ -109,12 +116,13 @@ def device_library(name: str, sources: tuple[Path, ...], include_dirs: tuple[Pat
         MissingDependencyError: a program or library that building needs is missing.
     """
     library = runtime(())
+    what = "PyTorch's CUDA device, emulated"
     return Recipe(
         name,
         [_DEVICE / "device.cpp", *sources],
         include_dirs=[INCLUDE, _HERE / "runtime", _DEVICE, *include_dirs],
-        flags=("-O1", "-g1"),
+        flags=("-O1", *line_flags(what)),
         link_libraries=(str(library), f"-Wl,-rpath,{library.parent}"),
         torch="full",
-        what="PyTorch's CUDA device, emulated",
+        what=what,
     ).build()
