@@ -117,6 +117,7 @@ def strip(annotation: Any) -> Stripped:
             known = [item for item in metadata if _is_known(item)]
             constraints += tuple(item for item in known if isinstance(item, Annotation))
             marks += tuple(item for item in known if isinstance(item, Mark))
+            _refuse_repeated(known)
         elif origin in (typing.Union, types.UnionType):
             members = [member for member in get_args(annotation) if member is not type(None)]
             if len(members) != 1 or len(members) == len(get_args(annotation)):
@@ -128,6 +129,12 @@ def strip(annotation: Any) -> Stripped:
             annotation = members[0]
         else:
             return Stripped(annotation, optional, constraints, marks)
+
+
+def _refuse_repeated(items: Sequence[Annotation | Mark]) -> None:
+    for item in items:
+        if items.count(item) > 1:
+            raise AnnotationProblem(f"{item!r} stands there twice; write it once")
 
 
 def strip_result(annotation: Any) -> Stripped:
@@ -395,6 +402,9 @@ def unspecified_of(part: Stripped, type_: Type) -> tuple[str, ...]:
     for mark in part.marks:
         if not isinstance(mark, Unspecified):
             continue
+        for name, value in (("nan", mark.nan), ("inf", mark.inf)):
+            if not isinstance(value, bool):
+                raise AnnotationProblem(f"{mark!r}: {name} is {value!r}, expected True or False")
         if not mark.kinds:
             raise AnnotationProblem("Unspecified() leaves nothing open; give nan=True, inf=True")
         if not isinstance(type_, TensorType | TensorListType):

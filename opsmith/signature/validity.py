@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable
 from typing import NoReturn
 
 from opsmith.signature.annotations import Selects
+from opsmith.signature.claims import bound_dims, check_claims
 from opsmith.signature.constraints import Constraint, Order, PartStarts, Sum, ValueRange
-from opsmith.signature.dtypes import COMPLEX, FLOATING, DTypes
+from opsmith.signature.dtypes import COMPLEX, DTypes
 from opsmith.signature.equations import unsolvable
 from opsmith.signature.items import check_items, item_hint
 from opsmith.signature.model import Signature
@@ -22,7 +24,7 @@ from opsmith.signature.parameters import (
     is_integral,
 )
 from opsmith.signature.sizes import expressions
-from opsmith.signature.sizes.conditions import Comparison, decided
+from opsmith.signature.sizes.conditions import Comparison, contradict, decided
 from opsmith.signature.sizes.shapes import Fixed, Unnamed, Variadic
 
 Refuse = Callable[[str], NoReturn]
@@ -42,7 +44,7 @@ def check(signature: Signature, refuse: Refuse) -> None:
         _result_shape(signature, result, refuse)
         _result_values(signature, result, refuse)
     _conditions(signature, refuse)
-    _claims(signature, refuse)
+    check_claims(signature, refuse)
 
 
 def _names(signature: Signature, refuse: Refuse) -> None:
@@ -153,7 +155,7 @@ def _readable(
                 f"{owner} reads {name!r}, which no argument binds"
                 f"{item_hint(signature, name) or reason}; a dimension is bound "
                 "where it stands alone in some argument's shape, or is the one unknown of a size "
-                f"like 2*C. Bound are: {_bound(signature)}{remedy}"
+                f"like 2*C. Bound are: {bound_dims(signature)}{remedy}"
                 f"{_number_called(signature, name)}"
             )
         if name not in signature.certain_dims and name not in also:
@@ -187,10 +189,6 @@ def _number_called(signature: Signature, name: str) -> str:
         if parameter.name.lower() == name.lower() and parameter.type == ScalarType("int"):
             return f". The value of the argument {parameter.name!r} is written {{{parameter.name}}}"
     return ""
-
-
-def _bound(signature: Signature) -> str:
-    return ", ".join(signature.dims) or "none"
 
 
 def _constraint(
@@ -325,7 +323,7 @@ def _result_shape(signature: Signature, result: Result, refuse: Refuse) -> None:
             case Fixed(expressions.Name(name)) if name not in signature.dim_sources:
                 refuse(
                     f"the result {result.type}: no argument binds {name!r}"
-                    f"{item_hint(signature, name)}. Bound are: {_bound(signature)}. "
+                    f"{item_hint(signature, name)}. Bound are: {bound_dims(signature)}. "
                     f'If only the data decides its size, say so: data_dependent=("{name}",)'
                 )
             case Fixed(expression):
@@ -423,77 +421,6 @@ def _conditions(signature: Signature, refuse: Refuse) -> None:
             match comparison:
                 case Comparison(expressions.Name(name), "==", expressions.Integer(value)):
                     refuse(f"{owner}: write {value} in place of {name} in the shapes")
-
-
-def _claims(signature: Signature, refuse: Refuse) -> None:
-    used = {
-        dim.expression.name
-        for result in signature.results
-        if result.tensor_type.shape
-        for dim in result.tensor_type.shape.dims
-        if isinstance(dim, Fixed) and isinstance(dim.expression, expressions.Name)
-    }
-    for name in signature.data_dependent:
-        if name in signature.dim_sources:
-            source = signature.dim_sources[name]
-            refuse(f"data_dependent names {name!r}, but {source!r} binds it; take it out")
-        if name not in used:
-            refuse(f"data_dependent names {name!r}, which is a dimension of no result")
-    for name in signature.parallel_dims:
-        plain = name.removeprefix("*")
-        if plain not in signature.dim_sources:
-            refuse(
-                f"parallel_dims names {name!r}, which no argument binds"
-                f"{item_hint(signature, plain)}. Bound are: {_bound(signature)}"
-            )
-        if plain not in used and plain not in signature.variadic_dims and signature.results:
-            refuse(
-                f"parallel_dims names {name!r}, which no result has as a dimension: the results "
-                "of the slices could not be put together"
-            )
-    _sums(signature, refuse)
-
-
-def _sums(signature: Signature, refuse: Refuse) -> None:
-    """Refuse `summed_dims` and `linear_in` that name nothing which may be a sum."""
-    for name in signature.summed_dims:
-        plain = name.removeprefix("*")
-        if plain not in signature.dim_sources:
-            refuse(
-                f"summed_dims names {name!r}, which no argument binds"
-                f"{item_hint(signature, plain)}. Bound are: {_bound(signature)}"
-            )
-        without = [
-            result
-            for result in signature.results
-            if result.tensor_type.shape and plain not in result.tensor_type.shape.binds()
-        ]
-        if not without:
-            refuse(
-                f"summed_dims names {name!r}, and no result is a sum over it; if each slice is "
-                f'computed on its own, claim parallel_dims=("{name}",)'
-            )
-        for result in without:
-            if result.tensor_type.dtypes.names == ("bool",):
-                refuse(f"summed_dims names {name!r}, and the result {result.type} is no sum")
-    for group in signature.linear_in:
-        for name in group:
-            parameter = signature.by_name.get(name)
-            if parameter is None or parameter.tensor_type is None:
-                there = ", ".join(p.name for p in signature.tensors) or "none"
-                refuse(f"linear_in names {name!r}, which is no tensor argument; there are {there}")
-            if parameter.mutated:
-                refuse(f"linear_in names {name!r}, which the operator writes into")
-            if not _inexact(parameter.tensor_type):
-                refuse(f"linear_in names {name!r}, and {parameter.type} is not floating point")
-        for result in signature.results:
-            if not _inexact(result.tensor_type):
-                refuse(
-                    f"linear_in names {group[0]!r}, and the result {result.type} is not floating "
-                    "point"
-                )
-
-
-def _inexact(type_: TensorType) -> bool:
-    """Return whether a tensor may be of a floating or complex dtype."""
-    return bool(set(type_.dtypes.names) & {*FLOATING, *COMPLEX})
+    for one, other in itertools.combinations(conditions, 2):
+        if contradict(one, other):
+            refuse(f"where: no sizes satisfy both {one.text!r} and {other.text!r}")

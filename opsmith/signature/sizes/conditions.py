@@ -155,6 +155,64 @@ def _sum(one: _Range, other: _Range) -> _Range:
     )
 
 
+def contradict(one: Condition, other: Condition) -> bool:
+    """Return whether two conditions are seen to allow no sizes together: ``H > 5``, ``H < 3``.
+
+    Adds up multiples of two inequalities, as Fourier and Motzkin's elimination does, until no name
+    is left. Conditions that contradict each other in another way are not seen.
+    """
+    return any(
+        _sum_is_negative(a, b)
+        for first in one.comparisons
+        for second in other.comparisons
+        for a in _not_negative(first)
+        for b in _not_negative(second)
+    )
+
+
+_Linear = tuple[dict[Expression, int], int]
+"""The factor of each name or indivisible expression, and the number that is added."""
+
+
+def _not_negative(comparison: Comparison) -> list[_Linear]:
+    """Return what a comparison of integers says is 0 or greater: ``a < b`` is ``b - a - 1``."""
+    up = _linear(Binary("-", comparison.left, comparison.right))
+    down = _linear(Binary("-", comparison.right, comparison.left))
+    match comparison.op:
+        case "==":
+            return [up, down]
+        case ">" | ">=":
+            return [(up[0], up[1] - (comparison.op == ">"))]
+        case "<" | "<=":
+            return [(down[0], down[1] - (comparison.op == "<"))]
+    return []
+
+
+def _sum_is_negative(one: _Linear, other: _Linear) -> bool:
+    (factors, number), (other_factors, other_number) = one, other
+    if factors.keys() != other_factors.keys() or not factors:
+        return False
+    first = next(iter(factors))
+    scale, other_scale = abs(other_factors[first]), abs(factors[first])
+    gone = all(scale * factors[key] + other_scale * other_factors[key] == 0 for key in factors)
+    return gone and scale * number + other_scale * other_number < 0
+
+
+def _linear(expression: Expression, factor: int = 1) -> _Linear:
+    match expression:
+        case Integer(value):
+            return {}, factor * value
+        case Binary("*", Integer(value), part) | Binary("*", part, Integer(value)):
+            return _linear(part, factor * value)
+        case Binary("+" | "-" as op, left, right):
+            factors, number = _linear(left, factor)
+            others, more = _linear(right, factor if op == "+" else -factor)
+            for key, value in others.items():
+                factors[key] = factors.get(key, 0) + value
+            return {key: value for key, value in factors.items() if value}, number + more
+    return {expression: factor}, 0
+
+
 def unsatisfied(
     condition: Condition, dims: Mapping[str, Any], scalars: Mapping[str, Any]
 ) -> Iterator[tuple[Any, Callable[[], str]]]:

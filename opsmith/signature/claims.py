@@ -1,0 +1,93 @@
+"""Check what a declaration claims: parallel, summed and data-dependent dimensions, linearity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
+
+from opsmith.signature.dtypes import COMPLEX, FLOATING
+from opsmith.signature.items import item_hint
+from opsmith.signature.model import Signature
+from opsmith.signature.parameters import TensorType
+from opsmith.signature.sizes import expressions
+from opsmith.signature.sizes.shapes import Fixed
+
+
+def bound_dims(signature: Signature) -> str:
+    """Return the dimensions that arguments bind, as messages list them."""
+    return ", ".join(signature.dims) or "none"
+
+
+def check_claims(signature: Signature, refuse: Callable[[str], NoReturn]) -> None:
+    """Call `refuse` with the first claim that the declaration contradicts, if there is one."""
+    used = {
+        dim.expression.name
+        for result in signature.results
+        if result.tensor_type.shape
+        for dim in result.tensor_type.shape.dims
+        if isinstance(dim, Fixed) and isinstance(dim.expression, expressions.Name)
+    }
+    for name in signature.data_dependent:
+        if name in signature.dim_sources:
+            source = signature.dim_sources[name]
+            refuse(f"data_dependent names {name!r}, but {source!r} binds it; take it out")
+        if name not in used:
+            refuse(f"data_dependent names {name!r}, which is a dimension of no result")
+    for name in signature.parallel_dims:
+        plain = name.removeprefix("*")
+        if plain not in signature.dim_sources:
+            refuse(
+                f"parallel_dims names {name!r}, which no argument binds"
+                f"{item_hint(signature, plain)}. Bound are: {bound_dims(signature)}"
+            )
+        if plain not in used and plain not in signature.variadic_dims and signature.results:
+            refuse(
+                f"parallel_dims names {name!r}, which no result has as a dimension: the results "
+                "of the slices could not be put together"
+            )
+    _sums(signature, refuse)
+
+
+def _sums(signature: Signature, refuse: Callable[[str], NoReturn]) -> None:
+    """Refuse `summed_dims` and `linear_in` that name nothing which may be a sum."""
+    for name in signature.summed_dims:
+        plain = name.removeprefix("*")
+        if plain not in signature.dim_sources:
+            refuse(
+                f"summed_dims names {name!r}, which no argument binds"
+                f"{item_hint(signature, plain)}. Bound are: {bound_dims(signature)}"
+            )
+        without = [
+            result
+            for result in signature.results
+            if result.tensor_type.shape and plain not in result.tensor_type.shape.binds()
+        ]
+        if not without:
+            refuse(
+                f"summed_dims names {name!r}, and no result is a sum over it; if each slice is "
+                f'computed on its own, claim parallel_dims=("{name}",)'
+            )
+        for result in without:
+            if result.tensor_type.dtypes.names == ("bool",):
+                refuse(f"summed_dims names {name!r}, and the result {result.type} is no sum")
+    for group in signature.linear_in:
+        for name in group:
+            parameter = signature.by_name.get(name)
+            if parameter is None or parameter.tensor_type is None:
+                there = ", ".join(p.name for p in signature.tensors) or "none"
+                refuse(f"linear_in names {name!r}, which is no tensor argument; there are {there}")
+            if parameter.mutated:
+                refuse(f"linear_in names {name!r}, which the operator writes into")
+            if not _inexact(parameter.tensor_type):
+                refuse(f"linear_in names {name!r}, and {parameter.type} is not floating point")
+        for result in signature.results:
+            if not _inexact(result.tensor_type):
+                refuse(
+                    f"linear_in names {group[0]!r}, and the result {result.type} is not floating "
+                    "point"
+                )
+
+
+def _inexact(type_: TensorType) -> bool:
+    """Return whether a tensor may be of a floating or complex dtype."""
+    return bool(set(type_.dtypes.names) & {*FLOATING, *COMPLEX})
