@@ -15,6 +15,8 @@ from opsmith.checks.report.case_counts import CaseCounts
 
 #: Seconds to look for one case in a dtype for which no time is left.
 _LEAST_SECONDS = 1.0
+#: If none of so many examples could be drawn, none is looked for any more.
+_MANY = 10
 
 
 @dataclass
@@ -32,6 +34,7 @@ class CaseSampler:
     settings: Settings
     counts: CaseCounts
     _seconds: float = 0.0
+    _none_fits: bool = False
 
     def sample(
         self,
@@ -54,6 +57,8 @@ class CaseSampler:
             Failure: with the smallest sample that fails.
         """
         self.counts.due.add(examples)
+        if self._none_fits:
+            return
         left = self.settings.seconds - self._seconds
         if left <= 0:
             self.counts.due.run_out()
@@ -74,7 +79,12 @@ class CaseSampler:
             seconds=left,
             size=size,
             on_late=self.counts.due.run_out,
+            on_none_fits=lambda: self._give_up(examples),
         )
         self._seconds += time.monotonic() - started
         if found is not None and not isinstance(found[1], NothingTakenError):
             raise found[1]
+
+    def _give_up(self, examples: int) -> None:
+        # Hypothesis has rejected ten samples for each example. Others have no other sizes.
+        self._none_fits = examples >= _MANY and not self.counts.ran

@@ -482,4 +482,9 @@ def _no_case(trial: Trial) -> str:
         return "none of the given cases suits this check"
     if trial.operator.only_registered_cases:
         return "the functions given to register_cases(only=True) yield no case for this check"
+    if trial.signature.where:
+        hint = (
+            f"If no sizes satisfy where={trial.signature.where!r}, correct the conditions. If some "
+            "sizes do, give cases that have them: register_cases."
+        )
     return f"no arguments could be sampled that fit the declaration.\n{hint}"

@@ -14,14 +14,20 @@ from typing import Any, TypeVar
 import hypothesis
 from hypothesis import HealthCheck, Phase, Verbosity
 from hypothesis.errors import HypothesisException
-from hypothesis.strategies import SearchStrategy, integers, lists
+from hypothesis.strategies import SearchStrategy, builds, integers, lists, tuples
 
 Drawn = TypeVar("Drawn")
 
 #: Time limit in seconds of the search for a smaller failing case.
 SHRINK_SECONDS = 10.0
+#: Part of the time for all samples after which no first sample is looked for any more.
+FIRST_SAMPLE = 1 / 3
 #: Among this many numbers, at least one is practically always a constant.
 _SURELY = 200
+
+
+class _NoSampleFits(BaseException):
+    """Raised where every sample has been rejected for long; Hypothesis would go on for minutes."""
 
 
 def prepare() -> None:
@@ -49,6 +55,7 @@ def search(
     seconds: float,
     size: Callable[[Drawn], Any],
     on_late: Callable[[], None] = lambda: None,
+    on_none_fits: Callable[[], None] = lambda: None,
 ) -> tuple[Drawn, Exception] | None:
     """Run `test` on samples until one fails, then on smaller and smaller ones.
 
@@ -58,9 +65,11 @@ def search(
             no smaller sample is searched for.
         examples: number of samples to try.
         seed: seed for the samples.
-        seconds: time limit in seconds; at least one sample is tried.
+        seconds: time limit in seconds; at least one sample is tried, unless all are rejected for a
+            third of the time.
         size: sort key of samples, less for smaller ones.
         on_late: called for each sample that is skipped because the time is over and none failed.
+        on_none_fits: called if every sample was rejected.
 
     Returns:
         The smallest failing sample and its exception, or `None` if no sample failed.
@@ -69,6 +78,10 @@ def search(
     failed_at = 0.0
     tried = False
     best: tuple[Any, Drawn, Exception] | None = None
+
+    def stop_if_none_fits() -> None:
+        if not tried and time.monotonic() > started + FIRST_SAMPLE * seconds:
+            raise _NoSampleFits
 
     @hypothesis.seed(seed)
     @hypothesis.settings(
@@ -81,8 +94,9 @@ def search(
         report_multiple_bugs=False,
         print_blob=False,
     )
-    @hypothesis.given(strategy)
-    def go(drawn: Drawn) -> None:
+    @hypothesis.given(tuples(builds(stop_if_none_fits), strategy))
+    def go(both: tuple[None, Drawn]) -> None:
+        _, drawn = both
         nonlocal best, failed_at, tried
         now = time.monotonic()
         limit = failed_at + SHRINK_SECONDS if best is not None else started + seconds
@@ -109,6 +123,8 @@ def search(
     # derives it from the source on every call.
     go._hypothesis_internal_database_key = b""  # type: ignore[attr-defined]
     # These exceptions include "no sample fits" and "did not fail again"; the failure is in `best`.
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception, _NoSampleFits):
         go()
+    if not tried:
+        on_none_fits()
     return None if best is None else (best[1], best[2])

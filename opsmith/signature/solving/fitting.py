@@ -42,10 +42,11 @@ class Fitting:
             self.comparisons.append(Comparison(divisor, "!=", Integer(0)))
         numbers = [abs(number) for one in self.comparisons for number in _numbers(one)]
         self._largest = max(numbers, default=0)
-        self._reading: dict[str, list[Comparison]] = {}
+        self._reading: dict[str, list[tuple[Comparison, dict[str, None]]]] = {}
         for comparison in self.comparisons:
-            for name in _variables(comparison):
-                self._reading.setdefault(name, []).append(comparison)
+            variables = _variables(comparison)
+            for name in variables:
+                self._reading.setdefault(name, []).append((comparison, variables))
 
     def reads(self, name: str) -> bool:
         """Return whether a comparison depends on a dimension or an argument."""
@@ -61,8 +62,8 @@ class Fitting:
             dims = {**dims, name: value}
         return all(
             comparison.holds(dims, scalars)
-            for comparison in self._reading.get(name, ())
-            if all(one in dims or scalars.get(one) is not None for one in _variables(comparison))
+            for comparison, variables in self._reading.get(name, ())
+            if all(one in dims or scalars.get(one) is not None for one in variables)
         )
 
     def sizes(

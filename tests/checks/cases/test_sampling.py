@@ -238,6 +238,22 @@ def test_plain_tensors_that_fit_each_other_by_luck_only_are_told_what_to_declare
     )
 
 
+def test_conditions_that_no_sizes_satisfy_are_named_and_end_the_search():
+    @opsmith.op("sampling::circle", where=("H > K", "K > M", "M > H"))
+    def circle(
+        x: Float[Tensor, "H"], y: Float[Tensor, "K"], z: Float[Tensor, "M"]
+    ) -> Float[Tensor, "H"]:
+        return x + 1
+
+    row = checks.run(circle, select=["dispatch"], isolate=False, seconds=1.0).rows[0]
+    assert (row.code, row.message) == (
+        "OPS-CASES-NONE",
+        "no arguments could be sampled that fit the declaration.\n"
+        "If no sizes satisfy where=('H > K', 'K > M', 'M > H'), correct the conditions. If some "
+        "sizes do, give cases that have them: register_cases.",
+    )
+
+
 def test_a_reference_that_takes_few_samples_is_not_given_up():
     taken = []
 
