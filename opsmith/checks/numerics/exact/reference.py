@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,6 @@ from torch import Tensor
 from opsmith.checks.numerics.exact import arrays, products, reductions
 from opsmith.checks.numerics.exact.arrays import Array
 from opsmith.checks.numerics.exact.elementwise import HANDLERS, MOVES
-from opsmith.compat.torch_pytree import tree_leaves, tree_map
 from opsmith.compat.torch_tracing import TorchDispatchMode, all_decompositions
 
 # These two register what they have with the handlers.
@@ -95,30 +96,29 @@ class ExactReference(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Compute an operator's results and their residues."""
-        args = tree_map(_widened, tuple(args))
-        named = {key: tree_map(_widened, value) for key, value in (kwargs or {}).items()}
-        returns = func._schema.returns
-        aliases = [one.alias_info for one in returns if one.alias_info is not None]
-        if aliases and not any(alias.is_write for alias in aliases):
+        args = _mapped(args, _widened)
+        named = {key: _mapped(value, _widened) for key, value in (kwargs or {}).items()}
+        traits = _traits(func)
+        if traits.is_view:
             return func(*args, **named)
-        given = [leaf for leaf in tree_leaves((args, named)) if isinstance(leaf, Tensor)]
-        if any(leaf.is_complex() for leaf in given):
+        dtypes = {leaf.dtype for leaf in _tensors((args, *named.values()))}
+        if any(dtype.is_complex for dtype in dtypes):
             self._refuse(func, "complex numbers")
-        if torch.Tag.nondeterministic_seeded in func.tags:
+        if traits.is_random:
             self._refuse(func, "random numbers")
-        if not any(leaf.dtype == torch.float64 for leaf in given):
+        if torch.float64 not in dtypes:
             return func(*args, **named)
-        if func._schema.is_mutable:
+        if traits.is_mutable:
             return self._write(func, args, named)
         return self._compute(func, args, named)
 
     def _compute(self, func: Any, args: Any, named: dict[str, Any]) -> Any:
-        name = func._schema.name.partition("::")[2]
+        name = _traits(func).name
         if name in HANDLERS:
             found = HANDLERS[name](self, *args, **named)
             if found is NotImplemented:
                 self._refuse(func)
-            return tree_map(lambda one: self.tensor(one) if isinstance(one, Array) else one, found)
+            return _mapped(found, lambda one: self.tensor(one) if isinstance(one, Array) else one)
         if name in MOVES:
             return self._move(func, args, named)
         # An operator without a formula of its own may be composed of others.
@@ -145,7 +145,8 @@ class ExactReference(TorchDispatchMode):
                     return getattr(self.array(leaf), part)
                 return leaf
 
-            planes.append(func(*tree_map(plane, args), **tree_map(plane, named)))
+            own = {key: _mapped(value, plane) for key, value in named.items()}
+            planes.append(func(*_mapped(args, plane), **own))
         if isinstance(planes[0], Tensor):
             return self.tensor(Array(*planes))
         return type(planes[0])(self.tensor(Array(*each)) for each in zip(*planes, strict=True))
@@ -178,8 +179,49 @@ class ExactReference(TorchDispatchMode):
         return target
 
     def _refuse(self, func: Any, what: str = "") -> Any:
-        name = func._schema.name.partition("::")[2]
+        name = _traits(func).name
         raise LeavesFieldError(f"{what + ' in ' if what else ''}{name!r}{_line()}")
+
+
+@dataclass(frozen=True)
+class _Traits:
+    """What an operator of PyTorch's does, by its schema, for a mode that is asked at each call."""
+
+    name: str
+    is_view: bool
+    is_mutable: bool
+    is_random: bool
+
+
+@functools.cache
+def _traits(func: Any) -> _Traits:
+    schema = func._schema
+    aliases = [one.alias_info for one in schema.returns if one.alias_info is not None]
+    return _Traits(
+        name=schema.name.partition("::")[2],
+        is_view=bool(aliases) and not any(alias.is_write for alias in aliases),
+        is_mutable=schema.is_mutable,
+        is_random=torch.Tag.nondeterministic_seeded in func.tags,
+    )
+
+
+def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return an argument or a result with `change` applied to it, or to all that a list holds.
+
+    PyTorch's own function for trees takes longer than most operators do.
+    """
+    if isinstance(value, list | tuple):
+        items = [_mapped(item, change) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    return change(value)
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item)
 
 
 def _widened(value: Any) -> Any:
