@@ -59,38 +59,48 @@ struct Field {
   // Shanks: "Class number, a theory of factorization, and genera", 1971.
   uint64_t logarithm(uint64_t a) const {
     if (a == 0) return 0;
-    const auto& [powers, back] = table();
+    const Table& powers = table();
+    const uint32_t* present = powers.present.data();
     uint64_t value = a * a % p;
-    for (uint64_t e = 0; e <= q; e += steps, value = value * back % p) {
-      for (uint64_t at = slot(value); powers[at].power != 0; at = (at + 1) % slots) {
-        if (powers[at].power == value) return (e + powers[at].exponent) % q * ((q + 1) / 2) % q;
+    for (uint64_t e = 0; e <= q; e += steps, value = value * powers.back % p) {
+      const uint64_t bit = value * hash >> (64 - log_bits);
+      if ((present[bit / 32] >> bit % 32 & 1) == 0) [[likely]]
+        continue;
+      for (uint64_t at = bit / bits_of_slot; powers.slots[at].power != 0; at = (at + 1) % slots) {
+        if (powers.slots[at].power != value) continue;
+        return (e + powers.slots[at].exponent) % q * ((q + 1) / 2) % q;
       }
     }
     return 0;
   }
 
  private:
-  static constexpr uint64_t steps = 1 << 16, slots = 4 * steps;
-  struct Entry {
+  static constexpr uint64_t hash = 0x9E3779B97F4A7C15u;
+  static constexpr uint64_t log_bits = 21, steps = 1 << 17, slots = 2 * steps;
+  static constexpr uint64_t bits_of_slot = (uint64_t{1} << log_bits) / slots;
+  struct Slot {
     uint32_t power = 0, exponent = 0;
   };
   struct Table {
-    std::vector<Entry> powers;  // g^0, g^1, …, by their values
-    uint64_t back = 0;          // g^-steps
+    std::vector<Slot> slots;        // g^0, g^1, …, by their values
+    std::vector<uint32_t> present;  // a bit for each, since the bits fit into a processor's cache
+    uint64_t back = 0;              // g^-steps
   };
-  static uint64_t slot(uint64_t value) { return value * 0x9E3779B97F4A7C15u >> 46; }
   const Table& table() const {
     static std::mutex mutex;
     static std::unordered_map<uint64_t, Table> tables;  // by p
     const std::lock_guard<std::mutex> lock(mutex);
     Table& found = tables[p];
-    if (!found.powers.empty()) return found;
-    found.powers.resize(slots);
+    if (!found.slots.empty()) return found;
+    found.slots.resize(slots);
+    found.present.resize((1 << log_bits) / 32);
     uint64_t value = 1;
     for (uint32_t e = 0; e < steps; ++e, value = value * g % p) {
-      uint64_t at = slot(value);
-      while (found.powers[at].power != 0) at = (at + 1) % slots;
-      found.powers[at] = {static_cast<uint32_t>(value), e};
+      const uint64_t bit = value * hash >> (64 - log_bits);
+      found.present[bit / 32] |= 1u << bit % 32;
+      uint64_t at = bit / bits_of_slot;
+      while (found.slots[at].power != 0) at = (at + 1) % slots;
+      found.slots[at] = {static_cast<uint32_t>(value), e};
     }
     found.back = inverse(value, p);
     return found;
