@@ -36,6 +36,8 @@ AFTER = 4
 #: The number of sets of flags whose precompiled headers are kept.
 MOST = 6
 _HEADER = "opsmith/kernel.h"
+#: The header of arguments that opsmith generates begins with this, which begins with `_HEADER`.
+_ARGUMENTS = "opsmith/detail/args.h"
 _BEGINS = re.compile(
     r"""(?: \s | //[^\n]*(?<!\\)\n | /\*(?:[^*]|\*(?!/))*\*/ | \#pragma\ once\n )*
         \#include\s*[<"]([^>"]+)[>"]""",
@@ -43,6 +45,8 @@ _BEGINS = re.compile(
 )
 #: Options that include a file first, or that change the language of the source.
 _BEFORE = ("-include", "-imacros", "-x")
+#: The option before a folder for includes in quotes.
+_QUOTED = "-iquote"
 
 
 @dataclass(frozen=True)
@@ -97,8 +101,10 @@ def precompiled(unit: Unit, tools: Toolset) -> Precompiled | None:
     """
     if not _may_have(unit, tools):
         return None
-    words = options_of(replace(unit, include_dirs=()), tools).words()
-    place = folder() / _key(words, tools)
+    owners = _owners(unit)
+    flags, quoted = _without_quoted(unit.flags)
+    words = options_of(replace(unit, include_dirs=owners, flags=flags), tools).words()
+    place = folder() / _key(unit.begins_with, words, owners, tools)
     known = _find(place)
     if known is None:
         place.mkdir(parents=True, exist_ok=True)
@@ -106,8 +112,10 @@ def precompiled(unit: Unit, tools: Toolset) -> Precompiled | None:
             compiled.write(b".")
             if compiled.tell() <= AFTER:
                 return None
-        known = once(place, lambda: _find(place), lambda: _make(place, words, tools))
-    if known is None or not known.is_same_with(unit.include_dirs):
+        header = unit.begins_with
+        known = once(place, lambda: _find(place), lambda: _make(place, header, words, tools))
+    others = [path for path in (*quoted, *unit.include_dirs) if path not in owners]
+    if known is None or not known.is_same_with(others):
         return None
     with contextlib.suppress(OSError):
         os.utime(_built(place))
@@ -122,38 +130,60 @@ def _may_have(unit: Unit, tools: Toolset) -> bool:
     if any(flag.startswith(_BEFORE) for flag in (*tools.compiler.flags, *unit.flags)):
         return False
     generated = unit.generated.render()
-    if any((units.INCLUDE / name).exists() for name in generated):  # shadows ours
+    ours = (units.INCLUDE, *_owners(unit))
+    if any((folder / name).exists() for folder in ours for name in generated):  # shadows ours
         return False
     try:
         text = unit.path.read_text(errors="replace")
     except OSError:
         return False
-    return begins_with_header(text, generated)
+    return begins_with_header(text, generated, unit.begins_with)
 
 
-def begins_with_header(text: str, generated: Mapping[str, str]) -> bool:
-    """Return whether a source includes opsmith's header before anything else.
+def _owners(unit: Unit) -> tuple[Path, ...]:
+    """Return the unit's include folders that have the header which it begins with."""
+    return tuple(path for path in unit.include_dirs if (path / unit.begins_with).is_file())
+
+
+def _without_quoted(flags: Sequence[str]) -> tuple[tuple[str, ...], list[Path]]:
+    """Return flags without the folders for includes in quotes, and these folders."""
+    kept: list[str] = []
+    folders = []
+    for before, flag in zip(("", *flags), flags, strict=False):
+        if before == _QUOTED:
+            kept.pop()
+            folders.append(Path(flag))
+        else:
+            kept.append(flag)
+    return tuple(kept), folders
+
+
+def begins_with_header(text: str, generated: Mapping[str, str], header: str = _HEADER) -> bool:
+    """Return whether a source includes a header of opsmith's before anything else.
 
     Args:
         text: the source.
         generated: the text of each generated file, by name; one of them may include the header.
+        header: the header's name.
     """
+    names = (header, _ARGUMENTS) if header == _HEADER else (header,)
     for _ in range(len(generated) + 1):
         first = _BEGINS.match(text)
         if first is None:
             return False
-        if first[1] in (_HEADER, "opsmith/detail/args.h"):
+        if first[1] in names:
             return True
         text = generated.get(first[1], "")
     return False
 
 
-def _key(words: Sequence[str], tools: Toolset) -> str:
-    headers = {
-        str(path.relative_to(units.INCLUDE)): digest(path)
-        for path in sorted(units.INCLUDE.rglob("*.h"))
-    }
-    return key_of([list(words), headers, tools.facts(full_torch=True), digest(Path(__file__))])
+def _key(header: str, words: Sequence[str], owners: Sequence[Path], tools: Toolset) -> str:
+    headers = [
+        {str(path.relative_to(own)): digest(path) for path in sorted(own.rglob("*.h"))}
+        for own in (units.INCLUDE, *owners)
+    ]
+    facts = tools.facts(full_torch=True)
+    return key_of([header, list(words), headers, facts, digest(Path(__file__))])
 
 
 def _built(place: Path) -> Path:
@@ -171,19 +201,19 @@ def _find(place: Path) -> Precompiled | None:
     return Precompiled(place / "kernel.h", included, files)
 
 
-def _make(place: Path, words: Sequence[str], tools: Toolset) -> Precompiled | None:
+def _make(place: Path, name: str, words: Sequence[str], tools: Toolset) -> Precompiled | None:
     header = place / "kernel.h"
-    write_atomically(header, f"#include <{_HEADER}>\n")
+    write_atomically(header, f"#include <{name}>\n")
     with scratch_folder("headers") as work:
         made, depends = work / "kernel.h.gch", work / "kernel.d"
         command = [
             *(tools.compiler.path, *RELEASE, *words, "-MD", "-MF", str(depends)),
             *("-x", "c++-header", str(header), "-o", str(made)),
         ]
-        done = run(command, os.environ, f"precompiling {_HEADER}")
+        done = run(command, os.environ, f"precompiling {name}")
         if done.returncode != 0:
             # Compiling the source reports the same error, so only log it here.
-            _log.debug("%s could not be precompiled:\n%s", _HEADER, done.stdout)
+            _log.debug("%s could not be precompiled:\n%s", name, done.stdout)
             (place / "compiled").unlink(missing_ok=True)
             return None
         files = sorted({path for path in _files(depends.read_text()) if path != header})

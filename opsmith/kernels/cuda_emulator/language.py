@@ -23,7 +23,7 @@ _HERE = Path(__file__).parent
 #: Stand in for the headers of the CUDA toolkit.
 INCLUDE = _HERE / "include"
 _RUNTIME = _HERE / "runtime"
-_BEFORE = "#include <opsmith/emulated/cuda.h>\n"
+_BEGINS_WITH = "opsmith/emulated/kernel.h"
 # The flags that nvcc and a C++ compiler share; other flags of nvcc are dropped.
 _COMMON_FLAGS = ("-D", "-U", "-I", "-std=")
 _SANITIZE = "-fsanitize="
@@ -69,7 +69,7 @@ class CudaOnCpu(Cuda):
         """Return the unit of the rewritten source."""
         name = f"{source.signature.name}_cuda.cpp"
         rewritten = rewrite(source.path, name)
-        files = {**rewritten.files, name: f"{_BEFORE}{rewritten.files[name]}"}
+        files = {**rewritten.files, name: f"#include <{_BEGINS_WITH}>\n{rewritten.files[name]}"}
         return Unit(
             name=f"{source.signature.namespace}__{source.signature.name}",
             source=name,
@@ -86,6 +86,7 @@ class CudaOnCpu(Cuda):
                 *common_flags(source.flags),
                 *self._watches(source),
             ),
+            begins_with=_BEGINS_WITH,
             explain=explainer(source),
         )
 

@@ -165,6 +165,40 @@ def test_only_what_begins_with_the_header_is_given_it(text: str, begins: bool) -
     assert begins_with_header(text, GENERATED) is begins
 
 
+def test_a_unit_may_begin_with_a_header_of_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precompiled, "AFTER", 0)
+    tools = find_toolset("a test")
+    theirs = tmp_path / "theirs"
+    (theirs / "emulated").mkdir(parents=True)
+    header = theirs / "emulated" / "first.h"
+
+    def given(text: str, *shadows: str) -> precompiled.Precompiled | None:
+        beside = tmp_path / f"beside{len(shadows)}"
+        beside.mkdir(exist_ok=True)
+        for name in ("own.h", *shadows):
+            (beside / name).touch()
+        (beside / "a.cpp").write_text(text)
+        unit = Unit(
+            *("a", beside / "a.cpp", Generated.of(None)),
+            include_dirs=(theirs,),
+            flags=("-iquote", str(beside)),
+            begins_with="emulated/first.h",
+        )
+        return precompiled.precompiled(unit, tools)
+
+    header.write_text("#define TWO 2\n")
+    first = given("#include <emulated/first.h>\n")
+    assert first is not None
+    assert header in first.files
+    assert given("#include <opsmith/kernel.h>\n") is None
+    assert given("#include <emulated/first.h>\n", "first.h") is None, "in quotes it is another"
+    assert len(made()) == 1, "folders for includes in quotes share it"
+    header.write_text("#define TWO 3\n")
+    assert given("#include <emulated/first.h>\n") not in (None, first)
+
+
 def test_flags_that_come_first_and_other_compilers_go_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
