@@ -28,7 +28,7 @@ help:
 	@echo "Figures and long runs:"
 	@echo "make gallery   run every check of every operator of the gallery"
 	@echo "make faults    find every planted fault, beside what others find (SEEDS=10)"
-	@echo "make exact     prove every operator of the gallery again, without a tolerance"
+	@echo "make exact     prove the gallery, faults and right twins again, without a tolerance"
 	@echo "make seeds     run right operators over 40 seeds: no check may fail"
 	@echo "make fuzz      call operators with arguments of every kind, in every runtime (CALLS=10000)"
 	@echo "make kills     kill builds, exports and checks, and look for what is left (KILLS=100)"
@@ -119,10 +119,12 @@ mutants: .venv/installed
 faults: .venv/installed
 	$(BIN)/python tests/faults/run.py --seeds $(SEEDS)
 
-# The table in docs/explanation/exact.md; tests/exact_table.py --write writes it.
+# The table in docs/explanation/exact.md; tests/exact_table.py --write writes it. Then ten seeds of
+# 126 faults below every tolerance, and of the right twins.
 .PHONY: exact
 exact: .venv/installed
 	$(BIN)/python tests/exact_table.py
+	$(BIN)/python -m pytest -q -m 'long or slow' tests/checks/numerics/exact/test_formulas.py
 
 # Each by SIGKILL, SIGTERM and SIGINT in turn; tests/cli/test_kills.py does a few.
 KILLS ?= 100
@@ -202,6 +204,7 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/call_overhead.py
 	$(BIN)/python benchmarks/validation.py
 	$(BIN)/python benchmarks/monitor.py
+	$(BIN)/python benchmarks/vectors.py
 	$(BIN)/python benchmarks/build_time.py
 	$(BIN)/python benchmarks/bev_pool_v2.py
 	$(BIN)/python benchmarks/custom_class.py
