@@ -481,8 +481,9 @@ def compare_cases(
         )
     trial.need(ready.cases, "no case has results of real numbers that can be compared")
     note = (
-        f"{ready.elements - ready.undecided} elements of {ready.cases} cases equal as formulas; an "
-        "unequal formula of degree up to 4096 escapes with a probability below 2^-50"
+        f"{ready.elements - ready.undecided} elements of {ready.cases} cases equal as formulas, "
+        "rounding and overflow apart; an unequal formula of degree up to 4096 escapes with a "
+        "probability below 2^-50"
     )
     if ready.undecided:
         note += (
