@@ -6,6 +6,7 @@ file on the site, and every page is written as Markdown too, with ``llms.txt`` a
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,13 @@ _SHIM = "https://unpkg.com/iframe-worker/shim"
 
 _markdown: dict[str, str] = {}
 _sections: list[tuple[str, list[Page]]] = []
+
+
+def on_config(config: Any) -> Any:
+    """Show a selector of releases where the site is built to stand beside theirs."""
+    if os.environ.get("OPSMITH_SITE_VERSIONS"):
+        config.extra["version"] = {"provider": "mike"}
+    return config
 
 
 def on_files(files: Files, *, config: Any) -> Files:

@@ -1,5 +1,6 @@
 """A release knows the repository's address: PyPI shows its README, and every link leads there."""
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -46,3 +47,21 @@ def test_a_release_states_the_projects_addresses():
     urls = after["project"].pop("urls")
     assert urls["Source"] == "https://github.com/them/opsmith"
     assert after == tomllib.loads(before)
+
+
+def test_the_site_of_a_release_stands_beside_those_of_others_and_a_patch_replaces_it(tmp_path):
+    import versions
+
+    built, pages = tmp_path / "built", tmp_path / "pages"
+    built.mkdir()
+    for tag in ("v0.9.0", "v0.10.0", "v0.9.1"):
+        (built / "index.html").write_text(tag)
+        versions.add(built, pages, tag)
+    assert json.loads((pages / "versions.json").read_text()) == [
+        {"version": "0.10", "title": "0.10", "aliases": ["latest"]},
+        {"version": "0.9", "title": "0.9", "aliases": []},
+    ]
+    assert (pages / "0.9" / "index.html").read_text() == "v0.9.1"
+    assert 'content="0; url=0.10/"' in (pages / "index.html").read_text()
+    with pytest.raises(ValueError, match=r"^the tag 'main' is no release; expected v1\.2\.3$"):
+        versions.add(built, pages, "main")
