@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 
-def html_of(renderables: Iterable[Any], width: int = 100) -> str:
+def html_of(renderables: Iterable[Any], width: int = 80) -> str:
     """Return renderables of rich as HTML that a notebook shows in the colours of its page.
 
     Args:
