@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,6 +111,15 @@ def library() -> Any:
 def select(field: int) -> None:
     """Choose the field of all later operations, a number below `FIELDS`."""
     library().opsmith_exact_select(field)
+
+
+@functools.cache
+def prime(field: int) -> int:
+    """Return the prime p of a field, as ``opsmith/exact/field.h`` has it."""
+    text = (INCLUDE / "opsmith" / "exact" / "field.h").read_text()
+    numbers = re.search(r"\bprimes\[\] = \{([\d, ]+)\}", text)
+    assert numbers is not None
+    return int(numbers[1].split(",")[field])
 
 
 def constants(values: Tensor) -> Array:

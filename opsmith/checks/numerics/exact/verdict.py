@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from opsmith.checks.numerics.exact.arrays import CONSTANT_F, ROOT, Array
+from opsmith.checks.numerics.exact.arrays import CONSTANT_F, FIELDS, ROOT, Array, prime
+from opsmith.checks.numerics.exact.constants import constant_between, decimal
 
 #: Relative difference of values in double precision that rounding does not explain.
 _ROUNDING = 1e-12
@@ -23,6 +24,8 @@ _ROUNDING_ROOT = 1e-13
 #: The same where a literal of single precision is involved.
 _ROUNDING_SINGLE = 2e-6
 _LOW = 0xFFFFFFFF
+#: Draws in different fields from which a constant between two formulas is found.
+_FOR_CONSTANT = 3
 
 
 def _halves(planes: Tensor) -> tuple[Tensor, Tensor]:
@@ -41,6 +44,7 @@ class Verdict:
         refuted: mask of the elements that were unequal in some draw, without doubt.
         apart: mask of the elements whose values differed by more than rounding in every draw.
         pairs: the values in double precision of each draw, the kernel's and the reference's.
+        residues: the residues mod p of each draw, the kernel's and the reference's.
     """
 
     name: str
@@ -49,6 +53,7 @@ class Verdict:
     refuted: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.bool))
     apart: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.bool))
     pairs: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    residues: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
     def take(self, found: Array, right: Array) -> None:
         """Add a draw of the kernel's numbers and of the reference's."""
@@ -78,6 +83,7 @@ class Verdict:
             self.apart = self.apart & far
         self.draws += 1
         self.pairs.append((found.values, right.values))
+        self.residues.append((found_p, right_p))
 
     @property
     def suspect(self) -> bool:
@@ -122,7 +128,35 @@ class Verdict:
             if certain
             else "differs by more than rounding in double precision explains"
         )
-        return f"{where} {how}{also}: {reals}"
+        return f"{where} {how}{also}{_places(wrong)}{self._constant(place)}: {reals}"
+
+    def _constant(self, place: tuple[int, ...]) -> str:
+        """Return by which constant an element's formula is off, as a part of a message."""
+        if self.draws < _FOR_CONSTANT or not self.refuted[place]:
+            return ""
+        draws = self.residues[:_FOR_CONSTANT]
+        found, right = ([int(planes[i][place]) for planes in draws] for i in (0, 1))
+        fields = [prime(draw % FIELDS) for draw in range(_FOR_CONSTANT)]
+        between = constant_between(found, right, fields)
+        if between is None:
+            return ""
+        how, number = between
+        if number < 0 and how == "plus":
+            how, number = "minus", -number
+        return f", but that formula {how} {decimal(number)}"
+
+
+def _places(wrong: Tensor) -> str:
+    """Return from which index on elements are wrong, if so, as a part of a message."""
+    texts = []
+    for dim, size in enumerate(wrong.shape):
+        rows = wrong.movedim(dim, 0).reshape(size, -1).any(1)
+        first = int(rows.int().argmax())
+        if first and bool(rows[first:].all()):
+            texts.append(
+                f"from {first} on in dim {dim}" if first < size - 1 else f"last in dim {dim}"
+            )
+    return f" ({', '.join(texts)})" if texts and int(wrong.sum()) > 1 else ""
 
 
 def first_wrong(verdicts: Sequence[Verdict], *, by_value: bool) -> tuple[str, bool] | None:

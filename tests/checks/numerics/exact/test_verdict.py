@@ -1,7 +1,10 @@
 """Unequal residues refute an element, unless they are in doubt and the values do not differ."""
 
+from fractions import Fraction
+
 import torch
 
+from opsmith.checks.numerics.exact import arrays
 from opsmith.checks.numerics.exact.arrays import CONSTANT_F, ROOT, Array
 from opsmith.checks.numerics.exact.verdict import Verdict, first_wrong
 
@@ -67,3 +70,45 @@ def test_infinity_and_nan_are_equal_to_themselves_alone():
     assert not is_wrong(verdict((number(nan, 0, 0), number(nan, 0, 0))))
     assert is_wrong(verdict((number(inf, 0, 0), number(1, 5, 6))))
     assert is_wrong(verdict((number(nan, 0, 0), number(1, 5, 6))))
+
+
+def in_three_fields(found: Fraction, right: Fraction) -> str:
+    """Describe an element that is one number in place of another."""
+
+    def residues(one: Fraction, prime: int) -> int:
+        return one.numerator * pow(one.denominator, -1, prime) % prime
+
+    fields = [arrays.prime(field) for field in range(3)]
+    draws = [
+        (number(1, residues(found, one), 6), number(1, residues(right, one), 6)) for one in fields
+    ]
+    message, _ = first_wrong([verdict(*draws)], by_value=False)
+    return message.partition(": ")[0]
+
+
+def test_the_constant_between_two_formulas_is_named():
+    said = "the result[0] is not the reference's formula"
+    # An argument's residues are those of no short fraction.
+    drawn = Fraction(2**89 - 1, 3**50)
+    off = Fraction(1, 10**20)
+    assert in_three_fields(drawn + off, drawn) == f"{said}, but that formula plus 1e-20"
+    assert in_three_fields(drawn - off, drawn) == f"{said}, but that formula minus 1e-20"
+    assert in_three_fields(drawn / 3, drawn) == f"{said}, but that formula times 1/3"
+    off = Fraction(10**7 + 1, 10**7)
+    assert in_three_fields(drawn * off, drawn) == f"{said}, but that formula times 1.0000001"
+    assert in_three_fields(drawn * drawn, drawn) == said
+
+
+def test_a_fault_from_some_index_on_is_named_so():
+    def grid(wrong: list[int]) -> str:
+        planes = torch.arange(12).reshape(3, 4)
+        other = planes.clone()
+        other.flatten()[wrong] += 1
+        values, doubts = torch.ones(3, 4, dtype=torch.float64), torch.zeros_like(planes)
+        one, two = (Array(values, residues, doubts) for residues in (planes, other))
+        return first_wrong([verdict((one, two))], by_value=False)[0].partition(": ")[0]
+
+    said = "the result[0, 3] is not the reference's formula, and so are 2 more of 12 elements"
+    assert grid([3, 7, 11]) == f"{said} (last in dim 1)"
+    assert grid([3, 4, 5]) == said
+    assert grid([6, 7, 10, 11]).endswith(" (from 1 on in dim 0, from 2 on in dim 1)")
