@@ -6,6 +6,7 @@ show.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -177,7 +178,7 @@ def cuda_on_cpu(trial: Trial) -> None:
             registered_cases=False,
         )
     if not trial.only_registered:
-        _launch_many_rows(trial, build)
+        _only_launch(trial, build)
     if not reproducible:
         trial.notes.append(
             "not reproducible: the last bits depend on the order of blocks and threads"
@@ -202,9 +203,13 @@ def _cohorts(trial: Trial) -> Iterator[Cohort]:
             yield cohort
 
 
-def _launch_many_rows(trial: Trial, build: harness.Build) -> None:
-    """Check launches for sizes above the limits of grids. No thread runs: millions would."""
-    trial.attribution.wrong, trial.counts.cohort = "OPS-CUDA-LAUNCH", "many rows"
+def _only_launch(trial: Trial, build: harness.Build) -> None:
+    """Check launches for sizes of 0, and above the limits of grids, where millions of threads run.
+
+    No thread does here. A kernel that returns early for one size of 0 may launch no blocks for
+    another.
+    """
+    trial.attribution.wrong = "OPS-CUDA-LAUNCH"
 
     def launched(case: Case) -> None:
         try:
@@ -216,9 +221,11 @@ def _launch_many_rows(trial: Trial, build: harness.Build) -> None:
             raise
 
     fitting = Fitting(trial.signature)
-    for name in trial.signature.dims:
-        size = fitting.near(name, _ROWS)
-        if size is not None and size > 65_535:
+    for cohort, name in itertools.product(("a size of 0", "many rows"), trial.signature.dims):
+        wished = 0 if cohort == "a size of 0" else _ROWS
+        size = fitting.near(name, wished)
+        if size is not None and (size > 65_535 or size == wished):
+            trial.counts.cohort = cohort
             wanted = Wanted(sizes=(2, 1, 3), forced={name: size}, max_elements=1 << 20)
             trial.each(
                 launched,

@@ -63,3 +63,34 @@ def row_of(tmp_path, fault):
 def test_a_softmax(tmp_path, fault, code):
     row = row_of(tmp_path, fault)
     assert (row.status, row.code) == (("failed", code) if code else ("passed", "")), row.explain()
+
+
+DOUBLED = """
+#include "doubled.h"
+#include <opsmith/cuda.h>
+__global__ void doubled(const float* x, float* out, int n) {
+  const int i = blockIdx.x * 64 + threadIdx.x;
+  if (i < n) out[i] = x[i] * 2;
+}
+void doubled(const opsmith::Context& ctx, const cuda_values::doubled_args& a) {
+  if (a.A == 0 || a.B == 0 || a.C == 0 || a.E == 0) return;
+  const int n = static_cast<int>(a.A * a.B * a.C * a.D * a.E);
+  doubled<<<(n + 63) / 64, 64, 0, opsmith::cuda_stream(ctx)>>>(a.x.data(), a.out.data(), n);
+}
+OPSMITH_KERNEL(cuda_values, doubled, cuda)
+"""
+
+
+@pytest.mark.slow
+def test_a_launch_of_no_blocks_is_found_whichever_size_is_zero(tmp_path):
+    @opsmith.op("cuda_values::doubled")
+    def doubled(x: Float32[Tensor, "A B C D E"]) -> Float32[Tensor, "A B C D E"]:
+        return x * 2
+
+    (tmp_path / "doubled.cu").write_text(DOUBLED)
+    doubled.register_kernel("cuda", source=tmp_path / "doubled.cu")
+    report = checks.run(doubled, select=["cuda-on-cpu"], examples=4, isolate=False)
+    row = next(row for row in report.rows if row.check == "cuda-on-cpu")
+    assert (row.status, row.code) == ("failed", "OPS-CUDA-LAUNCH"), row.explain()
+    assert "a grid has at least one block" in row.explain()
+    assert "cudaErrorInvalidConfiguration" in row.explain()

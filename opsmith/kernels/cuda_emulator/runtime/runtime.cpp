@@ -141,7 +141,9 @@ void check(const Launch& launch) {
   const uint64_t blocks = count_of(grid), threads = count_of(block);
   std::string why;
   if (blocks == 0) {
-    why = "a grid has at least one block: return early where there is nothing to do";
+    why =
+        "a grid has at least one block (on a GPU, cudaErrorInvalidConfiguration, and no thread "
+        "runs): return early where there is nothing to do";
   } else if (threads == 0) {
     why = "a block has at least one thread";
   } else if (threads > 1024) {
