@@ -17,12 +17,11 @@ _HEADERS = (
     (rf"cub/(?!(?:{_CUB_HEADERS})\.cuh)", "a part of CUB that is not of a block or a warp"),
     (r"thrust/(?!complex\.h)", "Thrust"),
     (r"cuda/", "libcu++"),
-    (r"cuda_pipeline", "asynchronous copies (cuda_pipeline)"),
-    (r"mma\.h|crt/mma", "tensor cores (mma.h)"),
+    (r"crt/mma", "tensor cores (crt/mma.h)"),
     (r"cute/|cutlass/", "CUTLASS"),
     (r"cublas|cudnn|cusparse|cufft|cusolver|curand|nccl|nvshmem", "a library of NVIDIA's"),
     (r"cuda_fp6|cuda_fp4", "numbers of less than 8 bits"),
-    (r"cooperative_groups/(?!reduce\.h)", "cooperative groups' scans and copies"),
+    (r"cooperative_groups/(?!(?:reduce|memcpy_async)\.h)", "cooperative groups' scans"),
 )
 _TORCH_HEADERS = ((r"torch/(?!headeronly)|ATen/|c10/", "PyTorch's C++ interface"),)
 #: Parts of PyTorch's host code that are not emulated.
@@ -40,7 +39,7 @@ _BEHIND_TORCH_WORDS = (
 )
 _WORDS = (
     (r"\basm\b|\b__asm__\b", "inline PTX"),
-    (r"\bnvcuda\s*::|\bwmma\s*::|\b__(?:mma|wmma)\w*", "tensor cores"),
+    (r"\bwmma\s*::\s*(?:experimental|bmma\w*)\b|\b__[a-z]*mma_\w*", "tensor cores below 8 bits"),
     (r"\bthis_(?:multi_)?grid\s*\(|\b(?:multi_)?grid_group\b", "groups over the grid"),
     (
         r"\bcoalesced_(?:threads\s*\(|group\b)|\b(?:binary|labeled)_partition\s*\(",
@@ -58,7 +57,7 @@ _WORDS = (
     (r"\b__cluster_dims__\b|\bcudaLaunchKernelEx\w*", "clusters of blocks"),
     (r"(?<!::)\bcuda\s*::\s*(?!std\b)\w+", "libcu++"),
     (r"\btex(?:1D|2D|3D)\w*\s*[<(]|\btexture\s*<|\bcudaTextureObject_t\b", "textures"),
-    (r"\b__pipeline_\w+|\b__cp_async\w*", "asynchronous copies"),
+    (r"\b__cp_async\w*|\b__pipeline_arrive_on\b|\b__mbarrier_\w+", "asynchronous barriers"),
     (r"\bcudaGraph\w+|\bcudaStreamBeginCapture\b", "CUDA graphs"),
 )
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.MULTILINE)

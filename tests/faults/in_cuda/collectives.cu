@@ -1,7 +1,11 @@
-// Faults with CUB's collectives and numbers of 8 bits; see faults.cu for the form.
+// Faults with CUB's collectives, asynchronous copies, tensor cores and numbers of 8 bits; see
+// faults.cu for the form.
 #include "collectives.h"
 
+#include <cooperative_groups/memcpy_async.h>
 #include <cuda_fp8.h>
+#include <cuda_pipeline.h>
+#include <mma.h>
 #include <opsmith/cuda.h>
 #include <cub/cub.cuh>
 
@@ -165,6 +169,106 @@ COLLECTIVE(not_clamped) {
 }
 
 // The name of the kernel is pasted together, and another launched out of a table.
+// --- asynchronous copies -----------------------------------------------------------------------
+
+__device__ void copy_one(float* tile, const float* x, int n) {
+  const int i = threadIdx.x;
+  __pipeline_memcpy_async(&tile[i], &x[min(i, n - 1)], sizeof(float), i < n ? 0 : sizeof(float));
+}
+
+COLLECTIVE(copy_not_waited_for) {
+  __shared__ float tile[kThreads];
+  copy_one(tile, x, n);
+  __pipeline_commit();
+  if constexpr (!kWrong) __pipeline_wait_prior(0);
+  __syncthreads();
+  if (int(threadIdx.x) < n) out[threadIdx.x] = tile[n - 1 - threadIdx.x];  // FAULT
+}
+
+COLLECTIVE(copy_not_committed) {
+  __shared__ float tile[kThreads];
+  copy_one(tile, x, n);
+  if constexpr (!kWrong) __pipeline_commit();
+  __pipeline_wait_prior(0);
+  __syncthreads();
+  if (int(threadIdx.x) < n) out[threadIdx.x] = tile[threadIdx.x];  // FAULT
+}
+
+COLLECTIVE(copy_waited_for_by_its_thread_alone) {
+  __shared__ float tile[kThreads];
+  copy_one(tile, x, n);
+  __pipeline_commit();
+  __pipeline_wait_prior(0);
+  if constexpr (!kWrong) __syncthreads();
+  if (int(threadIdx.x) < n) out[threadIdx.x] = tile[n - 1 - threadIdx.x];  // FAULT
+}
+
+COLLECTIVE(second_stage_read_early) {
+  __shared__ float tile[2][kThreads];
+  for (int stage = 0; stage < 2; ++stage) {
+    copy_one(tile[stage], x + stage * kThreads, n - stage * kThreads);
+    __pipeline_commit();
+  }
+  __pipeline_wait_prior(1);
+  out[threadIdx.x] = tile[0][threadIdx.x];
+  if constexpr (!kWrong) __pipeline_wait_prior(0);
+  const int i = kThreads + threadIdx.x;
+  if (i < n) out[i] = tile[1][threadIdx.x];  // FAULT
+}
+
+COLLECTIVE(copy_of_a_group_not_waited_for) {
+  __shared__ float tile[kThreads];
+  const auto block = cooperative_groups::this_thread_block();
+  cooperative_groups::memcpy_async(block, tile, x, n * sizeof(float));
+  if constexpr (kWrong) {
+    block.sync();
+  } else {
+    cooperative_groups::wait(block);
+  }
+  if (int(threadIdx.x) < n) out[threadIdx.x] = tile[n - 1 - threadIdx.x];  // FAULT
+}
+
+// --- tensor cores ------------------------------------------------------------------------------
+
+enum class Slip { none, not_cleared, some_lanes, no_barrier, odd_stride, past_the_end, by_columns };
+
+template <Slip slip>
+__device__ void multiply(const float* x, float* out, int n) {
+  using namespace nvcuda;
+  constexpr int stride = slip == Slip::odd_stride ? 17 : 24;
+  __shared__ __align__(32) __half tile[16 * 24];
+  const int lane = threadIdx.x;
+  if (lane >= (slip == Slip::some_lanes ? 16 : 32)) return;
+  for (int i = lane; i < n; i += slip == Slip::some_lanes ? 16 : 32) {
+    tile[i / 16 * stride + i % 16] = __float2half(x[i]);
+  }
+  if constexpr (slip == Slip::some_lanes) {
+    __syncwarp(0xffff);
+  } else if constexpr (slip != Slip::no_barrier) {
+    __syncwarp();
+  }
+  wmma::fragment<wmma::matrix_a, 16, 16, 16, __half, wmma::row_major> left;
+  wmma::fragment<wmma::matrix_b, 16, 16, 16, __half, wmma::row_major> right;
+  wmma::fragment<wmma::accumulator, 16, 16, 16, float> sum;
+  if constexpr (slip != Slip::not_cleared) wmma::fill_fragment(sum, 0.0f);
+  wmma::load_matrix_sync(left, tile, stride);  // FAULT multiply
+  wmma::load_matrix_sync(right, tile, stride);
+  wmma::mma_sync(sum, left, right, sum);
+  for (float& element : sum.x) element *= 2;
+  const auto layout = slip == Slip::by_columns ? wmma::mem_col_major : wmma::mem_row_major;
+  wmma::store_matrix_sync(out + (slip == Slip::past_the_end ? 16 : 0), sum, 16,  // FAULT multiply
+                          layout);                                               // FAULT multiply
+}
+
+#define PRODUCT(name, slip) \
+  COLLECTIVE(name) { multiply<kWrong ? Slip::slip : Slip::none>(x, out, n); }
+PRODUCT(sum_not_cleared, not_cleared)
+PRODUCT(product_of_some_lanes, some_lanes)
+PRODUCT(matrix_without_barrier, no_barrier)
+PRODUCT(matrix_of_odd_stride, odd_stride)
+PRODUCT(matrix_past_the_end, past_the_end)
+PRODUCT(matrix_by_columns, by_columns)
+
 using Kernel = void (*)(const float*, float*, int);
 #define PASTED(first, second) first##_##second<kWrong><<<1, kThreads, 0, stream>>>(x, out, n)
 COLLECTIVE(pasted_name) {
@@ -194,6 +298,17 @@ void launch(const std::string& name, cudaStream_t stream, const float* x, float*
       ROW(scan_in_rounds),
       ROW(places_by_an_exclusive_sum),
       ROW(not_clamped),
+      ROW(copy_not_waited_for),
+      ROW(copy_not_committed),
+      ROW(copy_waited_for_by_its_thread_alone),
+      ROW(second_stage_read_early),
+      ROW(copy_of_a_group_not_waited_for),
+      ROW(sum_not_cleared),
+      ROW(product_of_some_lanes),
+      ROW(matrix_without_barrier),
+      ROW(matrix_of_odd_stride),
+      ROW(matrix_past_the_end),
+      ROW(matrix_by_columns),
   };
   Kernel kernels[1] = {};
   for (const auto& row : table) {

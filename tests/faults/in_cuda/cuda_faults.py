@@ -81,6 +81,11 @@ def sums_of_four(x):
     return x.view(-1, 4).sum(1, keepdim=True).expand(-1, 4).flatten()
 
 
+def squared(x):
+    square = x.half().float().view(16, 16)
+    return (2 * square @ square).flatten()
+
+
 def summed(x):
     return x.cumsum(0)
 
@@ -347,6 +352,32 @@ COLLECTIVES = {
         "pasted_name.*past the end of the result|past",
         "",
     ),
+}
+
+COLLECTIVES |= {
+    "copy_not_waited_for": (90, reversed_, "CUDA-RACE", "fills by an asynchronous copy", ""),
+    "copy_not_committed": (90, copied, "CUDA-RACE", "has not waited for", ""),
+    "copy_waited_for_by_its_thread_alone": (
+        90,
+        reversed_,
+        "CUDA-RACE",
+        "asynchronous copy|shared memory 'tile'.*no(ne)? .*__syncthreads|__syncwarp",
+        "",
+    ),
+    "second_stage_read_early": (150, copied, "CUDA-RACE", "fills by an asynchronous copy", ""),
+    "copy_of_a_group_not_waited_for": (90, reversed_, "CUDA-RACE", "asynchronous copy", ""),
+    "sum_not_cleared": (256, squared, "", "^$", ""),
+    "product_of_some_lanes": (256, squared, "CUDA-UNDEFINED", "for all lanes", "multiply"),
+    "matrix_without_barrier": (256, squared, "CUDA-RACE", "neither __syncwarp", "multiply"),
+    "matrix_of_odd_stride": (256, squared, "CUDA-UNDEFINED", "multiple of 16 bytes", "multiply"),
+    "matrix_past_the_end": (
+        256,
+        squared,
+        "MEMORY-BOUNDS",
+        "past the end of the result",
+        "multiply",
+    ),
+    "matrix_by_columns": (256, squared, "", "^$", ""),
 }
 
 #: Right kernels of unusual form: for how many elements, and what is right.

@@ -154,7 +154,7 @@ def test_headers_beside_the_source_are_rewritten_too(tmp_path):
         ),
         ("cub::BlockHistogram<int, 8>", "it uses a part of CUB that is not emulated, at"),
         ('void f() {\n  asm volatile("");\n}\n', "it uses inline PTX, at kernel.cu:2"),
-        ("#include <mma.h>\n", "it uses tensor cores (mma.h), at kernel.cu:1"),
+        ("wmma::experimental::bmma_sync(", "it uses tensor cores below 8 bits, at kernel.cu:1"),
         (
             "auto g = cooperative_groups::this_grid();",
             "it uses groups over the grid, at kernel.cu:1",
@@ -162,7 +162,7 @@ def test_headers_beside_the_source_are_rewritten_too(tmp_path):
         ("auto g = cg::coalesced_threads();", "it uses groups of the threads that happen to be"),
         ("auto g = cg::tiled_partition<64>(b);", "it uses cooperative groups of several warps, at"),
         ("cg::block_tile_memory<N> m;", "it uses cooperative groups of several warps, at"),
-        ("#include <cooperative_groups/scan.h>\n", "it uses cooperative groups' scans and copies"),
+        ("#include <cooperative_groups/scan.h>\n", "it uses cooperative groups' scans, at"),
         ("\nf<<<1, a>>>>(x);", "it has a launch whose '>>>' cannot be told from the end of"),
         (
             "void f() { __shared__ struct { int n; } s = {1}; }",

@@ -187,6 +187,9 @@ void run_threads() {
       stop("undefined", "device code threw an exception, which CUDA does not have: " + raised,
            s.running->place);
     }
+    // A thread that returns does not wait, and the copies go on.
+    commit_copies();
+    wait_for_copies(0);
     settle();
     s.warps[s.current->warp()].running &= ~s.current->bit();
     s.current->fiber->switch_to(s.scheduler);
@@ -207,6 +210,7 @@ Fiber* take_fiber() {
 void begin(Thread& thread) {
   thread.fiber = take_fiber();
   thread.forget();
+  thread.copy_groups = 0;
   thread.spins_at = nullptr;
   std::fill_n(thread.clock, warp_size, state().block_start);
 }
@@ -293,6 +297,7 @@ void launch(const Launch& launch) {
   s.variables.clear();
   s.dynamic = nullptr;
   s.locations.clear();
+  s.copies.clear();
   const auto blocks = static_cast<uint32_t>(std::min<uint64_t>(count_of(launch.grid), UINT32_MAX));
   std::vector<uint32_t> order(blocks);
   for (uint32_t i = 0; i < blocks; ++i) order[i] = i;

@@ -74,6 +74,8 @@ struct Thread {
   uint64_t spins_on = 0;
   uint32_t spins = 0;
 
+  uint64_t copy_groups = 0;  // of asynchronous copies that it has committed
+
   unsigned lane() const { return number % warp_size; }
   unsigned warp() const { return number / warp_size; }
   LaneMask bit() const { return LaneMask{1} << lane(); }
@@ -130,6 +132,16 @@ struct Doubtful {
   Place place, also_place;
 };
 
+// An asynchronous copy that its thread has not waited for.
+struct Copy {
+  uint32_t thread;  // of the block
+  uint64_t group;
+  char* to;
+  char* from;
+  uint64_t bytes, zeros;
+  const void* place;
+};
+
 struct State {
   std::mutex mutex;  // one call at a time
   Watcher* watcher = nullptr;
@@ -181,6 +193,7 @@ struct State {
 
   Pending pending;
   std::vector<Doubtful> doubtful;
+  std::vector<Copy> copies;  // of the block
   bool remarked = false;
   bool telling = false;  // the watcher's own code is running
 };

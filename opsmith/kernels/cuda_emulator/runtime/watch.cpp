@@ -5,6 +5,7 @@
 // around atomic operations (order.h). So a race is found in whatever order the threads ran.
 #include "watch.h"
 
+#include "copies.h"
 #include "state.h"
 
 namespace opsmith::emulated {
@@ -284,6 +285,7 @@ bool access(const Access& one) {
   if (s.pending.active) settle_write();
   if (s.in_device && is_own(one.address)) return false;
   if (!s.doubtful.empty() && one.writes()) settle_doubtful();
+  if (!s.copies.empty()) check_beside_copies(one);
   const Watched* watched = region_of(one.address);
   if (watched == nullptr) {
     access_elsewhere(one.address, one.bytes, one.writes(), one.place);

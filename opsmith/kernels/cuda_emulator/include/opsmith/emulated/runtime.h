@@ -198,6 +198,12 @@ OPSMITH_EMULATED_EXPORT void atomic_done(void* data, uint64_t bytes, bool change
 OPSMITH_EMULATED_EXPORT void expect(const void* data, uint64_t bytes, const void* expected);
 OPSMITH_EMULATED_EXPORT void fence(Scope scope);
 
+// Copies to shared memory when the running thread waits for the copy. `zeros` bytes at the end are
+// not read, and set to 0. A wait leaves the copies of that many committed groups under way.
+OPSMITH_EMULATED_EXPORT void copy_later(void* to, const void* from, uint64_t bytes, uint64_t zeros);
+OPSMITH_EMULATED_EXPORT void commit_copies();
+OPSMITH_EMULATED_EXPORT void wait_for_copies(uint64_t groups);
+
 // Called before a load that assumes that the kernel does not write the memory.
 OPSMITH_EMULATED_EXPORT void read_only_access(const void* data, uint64_t bytes);
 
