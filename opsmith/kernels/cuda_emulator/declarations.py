@@ -140,9 +140,11 @@ def _declared(
     alignment: re.Match[str] | None,
 ) -> str:
     if dynamic:
+        # An element of `float s[][8]` is an array.
+        kind += re.sub(r"^\s*\[[^\]]*\]", "", sizes).rstrip()
         if in_function:
             get = f'::opsmith::emulated::dynamic_shared<{kind}>("{name}")'
-            return f"{kind}* const {name} = {get};"
+            return f"auto* const {name} = {get};"
         return f'static constexpr ::opsmith::emulated::DynamicShared<{kind}> {name}{{"{name}"}};'
     aligned = f", ::opsmith::emulated::aligned_as({alignment[1]})" if alignment else ""
     return (

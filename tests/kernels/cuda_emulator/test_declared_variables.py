@@ -76,7 +76,7 @@ def test_functions_of_the_host_say_that_they_are(tmp_path, text, host):
     [
         (
             "extern float __shared__ s[];",
-            "float* const s = ::opsmith::emulated::dynamic_shared<float>",
+            "auto* const s = ::opsmith::emulated::dynamic_shared<float>",
         ),
         ("unsigned int __shared__ s[4];", 'shared<unsigned int [4]>("s", [] {});'),
         ("__shared__ __align__(16) float s[4];", "[] {}, ::opsmith::emulated::aligned_as(16));"),

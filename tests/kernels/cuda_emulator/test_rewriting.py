@@ -100,6 +100,7 @@ def test_lines_stay_where_they_were(tmp_path):
         ("volatile __shared__ int n;", 'shared<volatile int >("n", [] {});'),
         ("__shared__ Pair<int, T> p[4];", 'shared<Pair<int, T> [4]>("p", [] {});'),
         ("extern __shared__ __align__(16) char s[];", 'dynamic_shared<char>("s");'),
+        ("extern __shared__ half s[][K + 8];", 'dynamic_shared<half[K + 8]>("s");'),
     ],
 )
 def test_shared_memory_is_asked_of_the_runtime(tmp_path, declaration, becomes):
