@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.case import FAILED_BEFORE, Case
 from opsmith.checks.cases.layouts import GIVEN
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import every_tensor_in
@@ -40,12 +40,16 @@ def keep_given(cases: Sequence[Mapping[str, Any]], operator: Operator, path: Pat
 def write_cases(cases: Sequence[Case], path: Path) -> None:
     """Write cases to a file."""
     plain = [replace(case, values=dict(case.values), layouts=dict(case.layouts)) for case in cases]
-    torch.save([{name: getattr(case, name) for name in _FIELDS} for case in plain], path)
+    fields = [{name: getattr(case, name) for name in _FIELDS} for case in plain]
+    # A check may judge a sampled case otherwise, also when it is tried again.
+    origins = [FAILED_BEFORE if case.sampled else ORIGIN for case in cases]
+    both = zip(fields, origins, strict=True)
+    torch.save([{**own, "origin": origin} for own, origin in both], path)
 
 
 def given_cases(operator: Operator, path: str) -> list[Case]:
     """Read the cases from a file."""
-    return [Case(operator.signature, **fields, origin=ORIGIN) for fields in torch.load(path)]
+    return [Case(operator.signature, **fields) for fields in torch.load(path)]
 
 
 def _case(operator: Operator, arguments: Mapping[str, Any]) -> Case:
