@@ -169,6 +169,30 @@ COLLECTIVE(not_clamped) {
 }
 
 // The name of the kernel is pasted together, and another launched out of a table.
+COLLECTIVE(own_value_in_the_sum_before) {
+  using WarpScan = cub::WarpScan<float>;
+  __shared__ WarpScan::TempStorage rooms[kThreads / 32];
+  WarpScan scan(rooms[threadIdx.x / 32]);
+  float before;
+  if constexpr (kWrong) {
+    scan.InclusiveSum(one_of(x, n), before);
+  } else {
+    scan.ExclusiveSum(one_of(x, n), before);
+  }
+  if (int(threadIdx.x) < n) out[threadIdx.x] = before;
+}
+
+COLLECTIVE(own_value_in_the_most_before) {
+  __shared__ Scan::TempStorage room;
+  float before;
+  if constexpr (kWrong) {
+    Scan(room).InclusiveScan(one_of(x, n), before, cub::Max());
+  } else {
+    Scan(room).ExclusiveScan(one_of(x, n), before, 0.0f, cub::Max());
+  }
+  if (int(threadIdx.x) < n) out[threadIdx.x] = before;
+}
+
 // --- asynchronous copies -----------------------------------------------------------------------
 
 __device__ void copy_one(float* tile, const float* x, int n) {
@@ -298,6 +322,8 @@ void launch(const std::string& name, cudaStream_t stream, const float* x, float*
       ROW(scan_in_rounds),
       ROW(places_by_an_exclusive_sum),
       ROW(not_clamped),
+      ROW(own_value_in_the_sum_before),
+      ROW(own_value_in_the_most_before),
       ROW(copy_not_waited_for),
       ROW(copy_not_committed),
       ROW(copy_waited_for_by_its_thread_alone),

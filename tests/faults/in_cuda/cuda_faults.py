@@ -81,6 +81,14 @@ def sums_of_four(x):
     return x.view(-1, 4).sum(1, keepdim=True).expand(-1, 4).flatten()
 
 
+def sums_before_in_warps(x):
+    return torch.cat([part.cumsum(0) - part for part in x.split(32)])
+
+
+def greatest_before(x):
+    return torch.cat([torch.zeros(1), x.cummax(0).values[:-1]])
+
+
 def squared(x):
     square = x.half().float().view(16, 16)
     return (2 * square @ square).flatten()
@@ -355,6 +363,8 @@ COLLECTIVES = {
 }
 
 COLLECTIVES |= {
+    "own_value_in_the_sum_before": (90, sums_before_in_warps, "", "^$", ""),
+    "own_value_in_the_most_before": (90, greatest_before, "", "^$", ""),
     "copy_not_waited_for": (90, reversed_, "CUDA-RACE", "fills by an asynchronous copy", ""),
     "copy_not_committed": (90, copied, "CUDA-RACE", "has not waited for", ""),
     "copy_waited_for_by_its_thread_alone": (
