@@ -83,7 +83,7 @@ def _build(trial: Trial, sanitizer: str = "") -> tuple[harness.Build, tuple[str 
     source = trial.subject.implementation.source
     assert source is not None
     behind_torch = not source.language.has_entry
-    obstacle = find_obstacle(source.path, behind_torch=behind_torch)
+    obstacle = find_obstacle(source.path, behind_torch=behind_torch, warp=trial.settings.warp)
     trial.need(obstacle is None, f"opsmith does not emulate this kernel: {obstacle}")
     if behind_torch:
         trial.need(not sanitizer, 'opsmith has no sanitizers for kernels with api="torch"')

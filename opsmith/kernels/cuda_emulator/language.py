@@ -59,7 +59,7 @@ class CudaOnCpu(Cuda):
         """Require a C++ compiler, and a source that the emulator supports."""
         del torch
         toolchain.find_compiler(source.what)
-        obstacle = find_obstacle(source.path)
+        obstacle = find_obstacle(source.path, warp=_warp_of(source))
         if obstacle is not None:
             raise MissingDependencyError(
                 f"{source.what}: opsmith does not emulate this kernel: {obstacle}"
@@ -185,6 +185,11 @@ _WATCHED_ON_CPU = CudaOnCpu(watched=True)
 
 def _is_warp(flag: str) -> bool:
     return flag.startswith(_WARP)
+
+
+def _warp_of(source: KernelSource) -> int:
+    chosen = [int(flag.removeprefix(_WARP)) for flag in filter(_is_warp, source.flags)]
+    return chosen[-1] if chosen else USUAL_WARP
 
 
 def emulated(source: KernelSource, *, watched: bool = False, warp: int = 32) -> KernelSource:

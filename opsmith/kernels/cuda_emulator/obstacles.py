@@ -45,11 +45,6 @@ _WORDS = (
         r"\bcoalesced_(?:threads\s*\(|group\b)|\b(?:binary|labeled)_partition\s*\(",
         "groups of the threads that happen to be active",
     ),
-    (
-        r"\b(?:tiled_partition|thread_block_tile)\s*<\s*(?:64|128|256|512)\b"
-        r"|\bblock_tile_memory\b",
-        "cooperative groups of several warps",
-    ),
     (r"\bthis_cluster\s*\(|\bcluster_group\b", "clusters of blocks"),
     (r"\bcudaLaunchCooperative\w+", "a cooperative launch over the grid"),
     (rf"\bcub\s*::\s*(?!(?:{_CUB})\b)\w+", "a part of CUB that is not emulated"),
@@ -60,6 +55,7 @@ _WORDS = (
     (r"\b__cp_async\w*|\b__pipeline_arrive_on\b|\b__mbarrier_\w+", "asynchronous barriers"),
     (r"\bcudaGraph\w+|\bcudaStreamBeginCapture\b", "CUDA graphs"),
 )
+_TILES = r"\b(?:tiled_partition|thread_block_tile)\s*<\s*(?:{sizes})\b|\bblock_tile_memory\b"
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.MULTILINE)
 
 
@@ -81,12 +77,13 @@ class Obstacle:
         return f"{self.what}, at {self.path.name}:{self.line}"
 
 
-def find_obstacle(source: Path, *, behind_torch: bool = False) -> Obstacle | None:
+def find_obstacle(source: Path, *, behind_torch: bool = False, warp: int = 32) -> Obstacle | None:
     """Return the first feature of a source, or of a header beside it, that is not emulated.
 
     Args:
         source: the source.
         behind_torch: whether its host code may use PyTorch's C++ interface.
+        warp: number of threads in a warp.
     """
     seen: set[Path] = set()
     waiting = [source.resolve()]
@@ -96,7 +93,7 @@ def find_obstacle(source: Path, *, behind_torch: bool = False) -> Obstacle | Non
             continue
         seen.add(path)
         text = path.read_text(errors="replace")
-        found = _first(path, text, behind_torch)
+        found = _first(path, text, behind_torch, warp)
         if found is not None:
             return found
         waiting += [header for _, header in own_headers(path, text)]
@@ -107,10 +104,12 @@ def find_obstacle(source: Path, *, behind_torch: bool = False) -> Obstacle | Non
     return None
 
 
-def _first(path: Path, text: str, behind_torch: bool) -> Obstacle | None:
+def _first(path: Path, text: str, behind_torch: bool, warp: int) -> Obstacle | None:
     code = masked(text)
     headers = (*_HEADERS, *(_BEHIND_TORCH_HEADERS if behind_torch else _TORCH_HEADERS))
-    words = (*_WORDS, *(_BEHIND_TORCH_WORDS if behind_torch else ()))
+    sizes = "|".join(str(size) for size in (64, 128, 256, 512) if size > warp)
+    tiles = (_TILES.format(sizes=sizes), "cooperative groups of several warps")
+    words = (*_WORDS, tiles, *(_BEHIND_TORCH_WORDS if behind_torch else ()))
     found = []
     for include in _INCLUDE.finditer(text):
         if not code[include.start() : include.start(1) - 1].strip():

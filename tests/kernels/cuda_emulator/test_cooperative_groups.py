@@ -89,9 +89,10 @@ OPSMITH_KERNEL(cooperative, sums, cuda)
 PHASES = [Phase(seed=seed, fill=0xFF, emulated=True) for seed in (1, 2, 3)]
 
 
-def build(folder: Path, barrier: str, warp: int = 32) -> harness.Build:
+def build(folder: Path, barrier: str, warp: int = 32, tile: int = 32) -> harness.Build:
     source = folder / "sums.cu"
-    source.write_text(KERNEL.replace("BARRIER", barrier))
+    text = KERNEL.replace("BARRIER", barrier)
+    source.write_text(text.replace("tiled_partition<32>", f"tiled_partition<{tile}>"))
     return harness.build(
         emulated(kernel_source(SIGNATURE, "cuda", source), watched=True, warp=warp), emulated=True
     )
@@ -116,6 +117,13 @@ def test_tiles_of_32_threads_are_halves_of_a_warp_of_64(tmp_path):
 
 
 @pytest.mark.long
+def test_a_tile_of_64_threads_is_a_warp_of_64(tmp_path):
+    built = build(tmp_path, "block.sync();", warp=64, tile=64)
+    for threads in (64, 128):
+        check(built, threads, tile=64)
+
+
+@pytest.mark.long
 def test_a_barrier_of_a_tile_is_none_for_the_rest_of_a_warp_of_64(tmp_path):
     case = {"x": torch.rand(100), "threads": 64}
     with pytest.raises(harness.Fault) as caught:
@@ -123,7 +131,7 @@ def test_a_barrier_of_a_tile_is_none_for_the_rest_of_a_warp_of_64(tmp_path):
     assert re.search(r"a race: thread .* of shared memory 'temp'", str(caught.value))
 
 
-def check(built: harness.Build, threads: int) -> None:
+def check(built: harness.Build, threads: int, tile: int = 32) -> None:
     """Compare what the groups of a block of so many threads add and see."""
     x = torch.rand(100)
     case = {"x": x, "threads": threads}
@@ -131,13 +139,13 @@ def check(built: harness.Build, threads: int) -> None:
         assert not one.refused, one.refused
         torch.testing.assert_close(one.results[0], x.sum().expand(3))
         rank = torch.arange(threads)
-        tile, first = rank // 8, rank // 8 * 8
+        eight, first = rank // 8, rank // 8 * 8
         expected = torch.stack(
             [
-                tile % 4 * 100 + 4,
-                rank // 32 * 100 + (threads + 31) // 32,
+                eight % (tile // 8) * 100 + tile // 8,
+                rank // tile * 100 + (threads + tile - 1) // tile,
                 torch.full_like(rank, 0b01010101),
-                first + 1 + 100 * (tile == 1) + 200 * (tile == 0),
+                first + 1 + 100 * (eight == 1) + 200 * (eight == 0),
             ],
             1,
         )

@@ -177,6 +177,14 @@ def test_what_cannot_be_emulated_is_named_with_its_line(tmp_path, text, words):
     assert str(find_obstacle(source)).startswith(words)
 
 
+def test_a_tile_of_64_threads_is_one_warp_where_warps_have_64(tmp_path):
+    source = tmp_path / "kernel.cu"
+    source.write_text("auto g = cg::tiled_partition<64>(b);")
+    assert find_obstacle(source, warp=64) is None
+    source.write_text("auto g = cg::tiled_partition<128>(b);")
+    assert "of several warps" in str(find_obstacle(source, warp=64))
+
+
 def test_words_in_comments_and_texts_are_no_obstacle(tmp_path):
     source = tmp_path / "kernel.cu"
     source.write_text('// asm, cub::\n/* #include <cub/cub.cuh> */ const char* s = "thrust::";\n')
