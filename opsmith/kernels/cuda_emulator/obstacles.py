@@ -19,7 +19,10 @@ _HEADERS = (
     (r"cuda/", "libcu++"),
     (r"crt/mma", "tensor cores (crt/mma.h)"),
     (r"cute/|cutlass/", "CUTLASS"),
-    (r"cublas|cudnn|cusparse|cufft|cusolver|curand|nccl|nvshmem", "a library of NVIDIA's"),
+    (
+        r"cublas|cudnn|cusparse|cufft|cusolver|curand(?!_kernel\.h)|nccl|nvshmem",
+        "a library of NVIDIA's",
+    ),
     (r"cuda_fp6|cuda_fp4", "numbers of less than 8 bits"),
     (r"cooperative_groups/(?!(?:reduce|memcpy_async)\.h)", "cooperative groups' scans"),
 )
@@ -49,6 +52,11 @@ _WORDS = (
     (r"\bcudaLaunchCooperative\w+", "a cooperative launch over the grid"),
     (rf"\bcub\s*::\s*(?!(?:{_CUB})\b)\w+", "a part of CUB that is not emulated"),
     (r"\bthrust\s*::", "Thrust"),
+    (
+        r"\bcurand(?:Direction|Discrete|Generat|State(?!Philox))\w*|\bcurand_(?:poisson|log_normal)\w*"
+        r"|\bcurand_\w+_double\w*",
+        "a part of cuRAND beside Philox's single precision",
+    ),
     (r"\b__cluster_dims__\b|\bcudaLaunchKernelEx\w*", "clusters of blocks"),
     (r"(?<!::)\bcuda\s*::\s*(?!std\b)\w+", "libcu++"),
     (r"\btex(?:1D|2D|3D)\w*\s*[<(]|\btexture\s*<|\bcudaTextureObject_t\b", "textures"),

@@ -199,6 +199,14 @@ inline double __hiloint2double(int high, int low) {
 }
 #endif
 
+#define OPSMITH_LEAST_AND_MOST(prefix, type)                        \
+  inline type prefix##min(type a, type b) { return b < a ? b : a; } \
+  inline type prefix##max(type a, type b) { return a < b ? b : a; }
+OPSMITH_LEAST_AND_MOST(u, unsigned)
+OPSMITH_LEAST_AND_MOST(ll, long long)
+OPSMITH_LEAST_AND_MOST(ull, unsigned long long)
+#undef OPSMITH_LEAST_AND_MOST
+
 inline int __clz(int x) { return std::countl_zero(static_cast<unsigned>(x)); }
 inline int __clzll(long long x) { return std::countl_zero(static_cast<unsigned long long>(x)); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
