@@ -23,8 +23,8 @@ single_level = enable_single_level_autograd_function
 #: `torch.func` only. Without it, operators have no gradient under ``torch.func.vjp``.
 SingleLevelFunction: Any = _SingleLevelFunction
 
-#: Private: ``torch._C._any_requires_grad``. Without it, each call examines its arguments in Python,
-#: which takes longer.
+#: Private: ``torch._C._any_requires_grad``. Without it, no call can tell whether
+#: to record a gradient.
 any_requires_grad: Any = torch._C._any_requires_grad
 
 #: Private: ``torch._C._are_functorch_transforms_active``. Without it, tangents under

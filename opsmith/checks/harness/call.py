@@ -70,7 +70,8 @@ class Phase:
         fill: the byte that results and scratch memory are filled with.
         seed: seed for the pieces of ``parallel_for`` and their order; 0 for a single piece.
         threads: number of threads for these pieces.
-        calls: number of calls; with more than one, allocations that are not freed are counted.
+        calls: number of calls; with more than one, memory is counted that the later calls allocate
+            and never free.
         together: whether all cases are called at the same time.
         pause: index of a tensor, in the order of arguments and results. With `together`, the call
             of the first case stops at its first access to this tensor until the other calls have

@@ -77,7 +77,7 @@ def dtype(name: str) -> str:
 
 
 def dtype_bits(names: tuple[str, ...]) -> int:
-    """Return a set of dtypes as bits, in the positions that ``dtype_bit`` in check.h returns."""
+    """Return a set of dtypes as bits, in the positions of `dtype_bit` in detail/dtypes.h."""
     return sum(1 << ALL_DTYPES.index(name) for name in names)
 
 

@@ -160,3 +160,10 @@ def test_every_dtype_stands_in_this_table(
 ) -> None:
     missing = set(ALL_DTYPES) - set(entries) - without
     assert not missing, f"opsmith/{file} lacks {', '.join(sorted(missing))}"
+
+
+def test_sets_of_dtypes_have_the_same_bits_in_python_and_in_cpp() -> None:
+    entries = re.findall(r"X\((\d+), [\w:]+, \d+, \d+, (\w+)\)", HEADER.read_text())
+    assert {(name, int(position)) for position, name in entries} == {
+        (name, position) for position, name in enumerate(ALL_DTYPES)
+    }
