@@ -59,6 +59,10 @@ def described(
         found,
         lambda call: subject.results(call, device),
     )
+    scalars = {
+        one.name: _tried(one, found, sizes) for one in subject.arguments if not one.is_tensors
+    }
+    where = limits.nonempty_results(subject, sizes, scalars, worded or ())
     dependent, worded = _data_dependent(subject, sizes, worded)
     variables = limits.index_dtypes(subject, sizes.values)
     labels = _labels(subject, sizes.values, floats, variables)
@@ -85,6 +89,7 @@ def described(
         sampled,
         variables=variables,
         means=means,
+        where=where,
     )
 
 

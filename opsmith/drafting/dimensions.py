@@ -273,11 +273,16 @@ def _drawn(draw: random.Random, values: Sequence[Any]) -> Any:
 
 
 def _fits(word: str, observed: Sequence[tuple[Mapping[str, Any], int]]) -> bool:
-    code = compile(word.replace("{", "(").replace("}", ")"), "<size>", "eval")
     try:
-        return all(eval(code, {"__builtins__": {}}, dict(known)) == n for known, n in observed)
+        return all(size_of(word, known) == n for known, n in observed)
     except (ArithmeticError, IndexError):
         return False
+
+
+def size_of(word: str, known: Mapping[str, Any]) -> int:
+    """Return the value of a size such as ``(H+2*{padding[0]}-K)//{stride}+1``."""
+    code = compile(word.replace("{", "(").replace("}", ")"), "<size>", "eval")
+    return int(eval(code, {"__builtins__": {}}, dict(known)))
 
 
 def _expressions(sizes: Sizes, scalars: Mapping[str, Sequence[Any]]) -> Iterator[str]:

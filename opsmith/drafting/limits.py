@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,12 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opsmith.drafting.dimensions import Sizes
+from opsmith.drafting.dimensions import Sizes, size_of
 from opsmith.drafting.subject import Argument, Spec, Subject
 from opsmith.kernels import HOST
 from opsmith.operators.core.arguments import DTYPES
 from opsmith.signature.dtypes import FLOATING as _FLOATING
 
+#: The number of calls drawn to find those in which a size of a result is 0, and the number made.
+_DRAWN, _ENOUGH = 400, 5
 #: Exceeds every size that is tried, yet a window or border of this size is computed quickly.
 _FAR = 100
 _FLOATS = (-10.0, -1.0, 0.0, 0.25, 0.5, 1.0, 2.0, 10.0)
@@ -195,6 +198,55 @@ def _bounds(names: Sequence[str]) -> Iterator[tuple[str, Callable[[Mapping[str, 
     for one, other in itertools.combinations(names, 2):
         for more in (-1, 0):
             yield f"min({one},{other}){plus(more)}", smaller(one, other, more)
+
+
+def nonempty_results(
+    subject: Subject,
+    sizes: Sizes,
+    scalars: Mapping[str, Sequence[Any]],
+    shapes: Sequence[str | None],
+) -> tuple[str, ...]:
+    """Return a condition for each size of a result that is computed and must not be 0.
+
+    Args:
+        subject: the operator or function to call.
+        sizes: a call of it, and its free sizes.
+        scalars: the values that each argument which is no tensor may have.
+        shapes: the shapes of the results, as a declaration writes them.
+    """
+    words = {word for shape in shapes if shape for word in shape.split()} - {*sizes.all}
+    words = {word for word in words if any(mark in word for mark in "-/")}
+    draw = random.Random(2)
+    small = {name: [one for one in tried if _is_small(one)] for name, tried in scalars.items()}
+    calls: list[tuple[dict[str, Any], dict[str, int]]] = []
+    for _ in range(_DRAWN if words else 0):
+        at = {name: draw.randint(1, 6) for name in sizes.all}
+        chosen = {name: draw.choice(tried) for name, tried in small.items() if tried}
+        try:
+            found = {word: size_of(word, {**at, **chosen}) for word in words}
+        except (ArithmeticError, IndexError):
+            continue
+        calls.append((sizes.at(at, chosen), found))
+
+    def taken(zero: str) -> list[bool]:
+        chosen = [
+            call
+            for call, found in calls
+            if all(n == 0 if word == zero else n > 0 for word, n in found.items())
+        ]
+        return subject.takes(chosen[:_ENOUGH])
+
+    if not words or sum(taken("")) < _ENOUGH:
+        return ()
+    refused = {word: taken(word) for word in sorted(words)}
+    return tuple(
+        f"{word} >= 1" for word, several in refused.items() if several and not any(several)
+    )
+
+
+def _is_small(number: Any) -> bool:
+    several = number if isinstance(number, list | tuple) else [number]
+    return all(isinstance(one, int) and abs(one) <= 3 for one in several)
 
 
 def dtypes(subject: Subject, values: Mapping[str, Any]) -> tuple[torch.dtype, ...]:

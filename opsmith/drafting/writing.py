@@ -68,6 +68,7 @@ class Draft:
     modules: Sequence[str] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     means: Meaning = field(default_factory=lambda: Meaning((), {}, ()))
+    where: Sequence[str] = ()
 
     @property
     def generic_floats(self) -> str:
@@ -103,7 +104,7 @@ def operator(draft: Draft, name: str, overload: OpOverload) -> str:
         options += f", mutates_args={names(written)}"
     if draft.data_dependent:
         options += f", data_dependent={names(draft.data_dependent)}"
-    conditions = [one.where for one in draft.limits.values() if one.where]
+    conditions = [*(one.where for one in draft.limits.values() if one.where), *draft.where]
     if conditions:
         options += f", where={names(conditions)}"
     short = overload._schema.name.partition("::")[2]

@@ -59,6 +59,12 @@ def without_nan(x):
     return x * 2
 
 
+def valid(x, window):
+    if x.dim() != 1 or window.dim() != 1 or not 0 < len(window) <= len(x):
+        raise RuntimeError("a window within x")
+    return (x.unfold(0, len(window), 1) * window).sum(1)
+
+
 KERNELS = {
     "halves(Tensor x) -> Tensor": halves,
     "grouped(Tensor x, int groups) -> Tensor": grouped,
@@ -69,6 +75,7 @@ KERNELS = {
     "along(Tensor x, int dim) -> (Tensor, Tensor)": along,
     "finite(Tensor x) -> Tensor": finite,
     "without_nan(Tensor x) -> Tensor": without_nan,
+    "valid(Tensor x, Tensor window) -> Tensor": valid,
 }
 
 
@@ -148,6 +155,12 @@ def test_what_calls_show_is_said_in_the_words_of_a_declaration(name, said, tmp_p
     (operator,) = import_operators(str(file)).operators
     (case,) = operator.cases[0](checks_dtype(operator), 0)
     operator(**case)
+
+
+def test_a_computed_size_that_must_not_be_0_is_drafted_as_a_condition():
+    text = draft_operator("draft_words::valid", "torch.rand(7), torch.rand(3)")
+    assert '@opsmith.adopt("draft_words::valid", where=("N-M+1 >= 1",))' in text
+    assert ') -> Float[Tensor, "N-M+1"]:' in text
 
 
 def checks_dtype(operator):
