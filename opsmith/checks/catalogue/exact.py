@@ -32,6 +32,7 @@ from opsmith.checks.numerics.gradients import (
     stopped,
     with_copies_to_write,
 )
+from opsmith.checks.numerics.loop_sizes import largest_sizes
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.errors import BuildError
@@ -61,8 +62,8 @@ _LEAST = 8
 _MOST = 1 << 12
 #: A size behind the first block of any kernel that works in blocks of up to 256.
 _BEHIND_BLOCKS = 259
-#: Share of the row's time within which small sizes leave time for such a size.
-_SHARE = 0.25
+#: Seconds of the processor after which a reference is too slow for such a size.
+_SLOW = 2.0
 #: Relative change of values that a draw behind the first ones makes, against near ties.
 _NUDGE = 1e-2
 
@@ -442,7 +443,9 @@ def exact_gradient(trial: Trial) -> None:
 
 def _wanted(trial: Trial) -> Iterator[tuple[Wanted, int]]:
     """Yield small sizes, and then each dimension behind a block beside others that are small."""
-    yield Wanted(max_elements=_MOST // 4), max(trial.some(4), _LEAST)
+    # Each step of a loop of the reference's takes a hundred times as long with such numbers.
+    most = largest_sizes(trial.operator, trial.subject.favourite, by_steps=True)
+    yield Wanted(max_elements=_MOST // 4, most=most), max(trial.some(4), _LEAST)
     fitting = Fitting(trial.signature)
     for name in trial.signature.dims:
         size = fitting.near(name, _BEHIND_BLOCKS)
@@ -464,10 +467,10 @@ def compare_cases(
         Failure: an element is another formula than the reference's.
         Inapplicable: no case can be compared.
     """
-    started, small = time.monotonic(), ""
+    started, small = time.process_time(), ""
     for wanted, examples in _wanted(trial):
         # A loop of the reference's takes as many times longer as the size is larger.
-        if wanted.forced and time.monotonic() - started > _SHARE * trial.settings.seconds:
+        if wanted.forced and time.process_time() - started > _SLOW:
             small = "; sizes are small, as the reference takes long for larger sizes"
             break
         trial.each(

@@ -33,7 +33,7 @@ def test_a_fault_behind_the_first_block_is_found() -> None:
 
 @pytest.mark.slow
 def test_a_row_without_time_for_larger_sizes_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact, "_SHARE", 0.0)
+    monkeypatch.setattr(exact, "_SLOW", 0.0)
     (row,) = (
         row
         for row in checks.run(blocks, select=["exact"], isolate=False).rows
