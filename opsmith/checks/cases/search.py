@@ -20,8 +20,9 @@ Drawn = TypeVar("Drawn")
 
 #: Time limit in seconds of the search for a smaller failing case.
 SHRINK_SECONDS = 10.0
-#: Part of the time for all samples after which no first sample is looked for any more.
-FIRST_SAMPLE = 1 / 3
+#: Once so many samples were rejected, and this part of the time for all samples is over, no first
+#: sample is looked for any more.
+_MANY, _FIRST_SAMPLE = 10, 1 / 3
 #: Among this many numbers, at least one is practically always a constant.
 _SURELY = 200
 
@@ -65,8 +66,8 @@ def search(
             no smaller sample is searched for.
         examples: number of samples to try.
         seed: seed for the samples.
-        seconds: time limit in seconds; at least one sample is tried, unless all are rejected for a
-            third of the time.
+        seconds: time limit in seconds; at least one sample is tried, unless many are rejected for
+            a third of the time.
         size: sort key of samples, less for smaller ones.
         on_late: called for each sample that is skipped because the time is over and none failed.
         on_none_fits: called if every sample was rejected.
@@ -76,11 +77,13 @@ def search(
     """
     started = time.monotonic()
     failed_at = 0.0
-    tried = False
+    tried, begun = False, 0
     best: tuple[Any, Drawn, Exception] | None = None
 
     def stop_if_none_fits() -> None:
-        if not tried and time.monotonic() > started + FIRST_SAMPLE * seconds:
+        nonlocal begun
+        begun += 1
+        if not tried and begun > _MANY and time.monotonic() > started + _FIRST_SAMPLE * seconds:
             raise _NoSampleFits
 
     @hypothesis.seed(seed)
