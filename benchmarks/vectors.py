@@ -35,7 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=300)
     rounds = parser.parse_args().rounds
-    # So many rows that a call itself costs little beside them; K is no multiple of a vector.
+    # Take so many rows that a call itself costs little; K is no multiple of a vector.
     x, y = torch.randn(256, 167), torch.randn(167, 32)
     for name, products in (("Sums of products", False), ("A product of matrices", True)):
 

@@ -185,7 +185,7 @@ class ExactReference(TorchDispatchMode):
 
 @dataclass(frozen=True)
 class _Traits:
-    """What an operator of PyTorch's does, by its schema, for a mode that is asked at each call."""
+    """Holds what an operator of PyTorch's does, so that its schema is read only once."""
 
     name: str
     is_view: bool
