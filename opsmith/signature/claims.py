@@ -35,11 +35,7 @@ def check_claims(signature: Signature, refuse: Callable[[str], NoReturn]) -> Non
             refuse(f"data_dependent names {name!r}, which is a dimension of no result")
     for name in signature.parallel_dims:
         plain = name.removeprefix("*")
-        if plain not in signature.dim_sources:
-            refuse(
-                f"parallel_dims names {name!r}, which no argument binds"
-                f"{item_hint(signature, plain)}. Bound are: {bound_dims(signature)}"
-            )
+        _require_bound(signature, "parallel_dims", name, refuse)
         if plain not in used and plain not in signature.variadic_dims and signature.results:
             refuse(
                 f"parallel_dims names {name!r}, which no result has as a dimension: the results "
@@ -48,15 +44,22 @@ def check_claims(signature: Signature, refuse: Callable[[str], NoReturn]) -> Non
     _sums(signature, refuse)
 
 
+def _require_bound(
+    signature: Signature, claim: str, name: str, refuse: Callable[[str], NoReturn]
+) -> None:
+    plain = name.removeprefix("*")
+    if plain not in signature.dim_sources:
+        refuse(
+            f"{claim} names {name!r}, which no argument binds"
+            f"{item_hint(signature, plain)}. Bound are: {bound_dims(signature)}"
+        )
+
+
 def _sums(signature: Signature, refuse: Callable[[str], NoReturn]) -> None:
     """Refuse `summed_dims` and `linear_in` that name nothing which may be a sum."""
     for name in signature.summed_dims:
         plain = name.removeprefix("*")
-        if plain not in signature.dim_sources:
-            refuse(
-                f"summed_dims names {name!r}, which no argument binds"
-                f"{item_hint(signature, plain)}. Bound are: {bound_dims(signature)}"
-            )
+        _require_bound(signature, "summed_dims", name, refuse)
         without = [
             result
             for result in signature.results
