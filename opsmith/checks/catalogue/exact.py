@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,10 +59,9 @@ _MORE = 5
 _LEAST = 8
 #: Largest number of elements of a case's arguments.
 _MOST = 1 << 12
-#: A size behind the first block of any kernel that works in blocks of up to 256.
-_BEHIND_BLOCKS = 259
-#: Seconds of the processor after which a reference is too slow for such a size.
-_SLOW = 6.0
+#: A size behind the first block of any kernel that works in blocks of up to 256, and a size for a
+#: dimension that the reference loops over, behind blocks of up to 32.
+_BEHIND_BLOCKS, _BEHIND_SMALL_BLOCKS = 259, 35
 #: Relative change of values that a draw behind the first ones makes, against near ties.
 _NUDGE = 1e-2
 
@@ -441,14 +439,13 @@ def exact_gradient(trial: Trial) -> None:
     compare_cases(trial, prepare(trial, source), has_leaves)
 
 
-def _wanted(trial: Trial) -> Iterator[tuple[Wanted, int]]:
+def _wanted(trial: Trial, most: Mapping[str, int]) -> Iterator[tuple[Wanted, int]]:
     """Yield small sizes, and then each dimension behind a block beside others that are small."""
-    # Each step of a loop of the reference's takes a hundred times as long with such numbers.
-    most = largest_sizes(trial.operator, trial.subject.favourite, by_steps=True)
     yield Wanted(max_elements=_MOST // 4, most=most), max(trial.some(4), _LEAST)
     fitting = Fitting(trial.signature)
     for name in trial.signature.dims:
-        size = fitting.near(name, _BEHIND_BLOCKS)
+        slow = most.get(name, _BEHIND_BLOCKS) < _BEHIND_SMALL_BLOCKS
+        size = fitting.near(name, _BEHIND_SMALL_BLOCKS if slow else _BEHIND_BLOCKS)
         if size is not None:
             yield Wanted(sizes=(2, 1, 3), forced={name: size}, max_elements=_MOST), 1
 
@@ -467,12 +464,9 @@ def compare_cases(
         Failure: an element is another formula than the reference's.
         Inapplicable: no case can be compared.
     """
-    started, small = time.thread_time(), ""
-    for wanted, examples in _wanted(trial):
-        # A loop of the reference's takes as many times longer as the size is larger.
-        if wanted.forced and time.thread_time() - started > _SLOW:
-            small = "; sizes are small, as the reference takes long for larger sizes"
-            break
+    # Each step of a loop of the reference's takes a hundred times as long with such numbers.
+    most = largest_sizes(trial.operator, trial.subject.favourite, by_steps=True)
+    for wanted, examples in _wanted(trial, most):
         trial.each(
             ready.check,
             dtypes=(ready.dtype,),
@@ -493,4 +487,7 @@ def compare_cases(
             f"; {ready.undecided} elements undecided (roots, functions without laws, rounded "
             "constants), their values equal up to rounding in double precision"
         )
-    trial.notes.append(note + small)
+    slow = [name for name, size in most.items() if size < _BEHIND_SMALL_BLOCKS]
+    if slow:
+        note += f"; sizes up to {_BEHIND_SMALL_BLOCKS} of {', '.join(slow)}, as the reference loops"
+    trial.notes.append(note)

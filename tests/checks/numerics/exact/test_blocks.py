@@ -1,6 +1,7 @@
 """A kernel that is wrong behind its first block is found: each dimension is once that long."""
 
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,7 +10,9 @@ from torch import Tensor
 
 import opsmith
 from opsmith import checks
-from opsmith.checks.catalogue import exact
+from opsmith.operators.importing import import_all
+
+TODAY = Path(__file__).parents[4] / "examples" / "todays_operators"
 
 
 @opsmith.op("exact_tests::blocks")
@@ -32,12 +35,8 @@ def test_a_fault_behind_the_first_block_is_found() -> None:
 
 
 @pytest.mark.slow
-def test_a_row_without_time_for_larger_sizes_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact, "_SLOW", 0.0)
-    (row,) = (
-        row
-        for row in checks.run(blocks, select=["exact"], isolate=False).rows
-        if row.check == "exact"
-    )
+def test_dimensions_that_the_reference_loops_over_keep_to_small_sizes() -> None:
+    (soft_dtw, _) = import_all([str(TODAY / "soft_dtw.py")])
+    (row,) = (one for one in checks.run(soft_dtw, select=["exact"]).rows if one.check == "exact")
     assert row.status == "passed"
-    assert row.notes[-1].endswith("; sizes are small, as the reference takes long for larger sizes")
+    assert row.notes[-1].endswith("; sizes up to 35 of N, M, as the reference loops")
