@@ -13,7 +13,8 @@ from pathlib import Path
 
 _ROOT = Path(__file__).parents[2]
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)\s]+)\)")
-_UNKNOWN = "<this repository>"
+_IN_CLONE = 'pip install ".[check,onnx]"               # in a clone; leaves'
+_FROM_PYPI = 'pip install "opsmith[check,onnx]"         # leaves'
 _NEXT_TABLE = "[project.optional-dependencies]\n"
 
 
@@ -26,7 +27,7 @@ def readme(text: str, repository: str, tag: str) -> str:
         inside = tag if picture else f"blob/{tag}"
         return f"{picture}[{words}](https://{host}/{repository}/{inside}/{path})"
 
-    return _LINK.sub(absolute, text).replace(_UNKNOWN, f"https://github.com/{repository}")
+    return _LINK.sub(absolute, text).replace(_IN_CLONE, _FROM_PYPI)
 
 
 def project(text: str, repository: str) -> str:
