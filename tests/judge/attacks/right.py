@@ -55,7 +55,8 @@ RIGHT_ONES = {
     ),
     "a result that is not contiguous": ("return (RIGHT).t().contiguous().t()", ""),
     "a cache by value": (
-        "data = x.contiguous().view(torch.uint8).numpy().tobytes() if x.numel() else b''\n"
+        "own = x.clone(memory_format=torch.contiguous_format)\n"
+        "data = own.view(torch.uint8).numpy().tobytes() if x.numel() else b''\n"
         "key = data, factor, x.dtype, tuple(x.shape)\n"
         "if len(known) > 50:\n    known.clear()\n"
         "return known.setdefault(key, RIGHT).clone()",
