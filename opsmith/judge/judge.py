@@ -37,6 +37,7 @@ from opsmith.kernels import HOST
 from opsmith.kernels.build.scratch import held_folder
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import holds_tensors
+from opsmith.operators.core.torch_threads import threads
 from opsmith.operators.importing import module_name
 
 _KERNEL = "candidate"
@@ -47,6 +48,9 @@ _COMPARED = 400
 _CALLS, _GROUP = 3_200, 24
 #: The fraction of a call's time limit that a group of calls may take.
 _GROUP_SHARE = 0.25
+#: One in so many groups of calls runs with all threads, the others with one. On a busy machine,
+#: waking a thread takes a thousand times as long as a small call.
+_WITH_ALL_THREADS = 8
 #: Number of cases among which the repeated calls alternate.
 _CASES = 6
 #: Number of sampled cases that a program calls the kernel with, besides the author's cases.
@@ -289,7 +293,9 @@ def _judged(trial: Trial, run: Callable[[Any], None]) -> Row:
                 f"{', '.join(trial.subject.own or ())}",  # type: ignore[attr-defined]
                 code="OPS-JUDGE-DTYPE",
             )
-        run(trial)
+        # Only the candidate's process computes with all threads: see `_again`.
+        with threads(1):
+            run(trial)
         if not trial.counts.ran:
             raise Failure(trial.counts.refusal or "no case could be drawn", code="OPS-CASES-NONE")
         status, message = trial.passed()
@@ -338,7 +344,7 @@ def _again(trial: Trial) -> None:
 
     trial.each(keep, dtypes=(trial.subject.favourite,), examples=_CASES, most=_CASES)
     trial.need(known, "there is no case to repeat")
-    start = 0
+    start, every = 0, trial.kernel.threads
     order = random.Random(trial.settings.seed)
     compared, made, slowest = _COMPARED + order.randrange(_COMPARED), 0, 1e-3
     while compared > 0 or made < _CALLS:
@@ -348,6 +354,7 @@ def _again(trial: Trial) -> None:
         case, truth = known[(start + order.randrange(3)) % len(known)]
         most = int(trial.settings.time_limit * _GROUP_SHARE / slowest)
         trial.kernel.repeats = min(order.randrange(_GROUP), most)
+        trial.kernel.threads = 1 if order.randrange(_WITH_ALL_THREADS) else every
         started = time.monotonic()
         made += 1 + trial.kernel.repeats
         compared -= 1
@@ -360,7 +367,7 @@ def _again(trial: Trial) -> None:
             failure.case = failure.case or case
             raise
         slowest = max(slowest, (time.monotonic() - started) / (1 + trial.kernel.repeats))
-    trial.kernel.repeats = 0
+    trial.kernel.repeats, trial.kernel.threads = 0, every
 
 
 def _variants(case: Case) -> Iterator[Case]:
