@@ -137,10 +137,12 @@ class Session(Caller):
         try:
             operators = self.load().get("operators")
         except Failure as failure:
-            how = str(failure)
-            if not how.startswith("raised "):
+            how, code, also = str(failure), "OPS-JUDGE-IMPORT", ""
+            if how.startswith("did not return "):
+                code, also = failure.code, ", with the compilation of its sources,"
+            elif not how.startswith("raised "):
                 raise
-            raise Failure(f"importing the candidate {how}", code="OPS-JUDGE-IMPORT") from failure
+            raise Failure(f"importing the candidate{also} {how}", code=code) from failure
         found: dict[str, tuple[str, ...] | None] = {}
         for name, dtypes in operators.items() if isinstance(operators, dict) else ():
             if isinstance(dtypes, list):
