@@ -1,5 +1,7 @@
 """A command finds in the sandbox what its plan shows, and nothing else."""
 
+import ctypes
+import errno
 import json
 import os
 import subprocess
@@ -7,6 +9,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -157,3 +160,13 @@ def test_the_filter_is_a_list_of_instructions_for_this_machine():
     assert len(sparing) > len(plain)
     assert len(sparing) // 8 < 4096
     assert json.dumps(list(plain[:8])) == "[32, 0, 0, 0, 4, 0, 0, 0]"
+
+
+def test_a_used_up_limit_of_namespaces_is_named(monkeypatch):
+    def unshare(flags):
+        ctypes.set_errno(errno.ENOSPC)
+        return -1
+
+    monkeypatch.setattr(enter, "_libc", SimpleNamespace(unshare=unshare))
+    with pytest.raises(enter.SandboxError, match=r"as many as user\.max_user_namespaces allows"):
+        enter._unshare()

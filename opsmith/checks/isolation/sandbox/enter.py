@@ -212,7 +212,11 @@ def _limit(plan: dict[str, Any]) -> None:
 
 def _unshare() -> None:
     user, group = os.getuid(), os.getgid()
-    _require(_libc.unshare(_ALL), "namespaces")
+    done = _libc.unshare(_ALL)
+    if done < 0 and ctypes.get_errno() == errno.ENOSPC:
+        # Linux's own words for it are "No space left on device".
+        raise SandboxError("namespaces: as many as user.max_user_namespaces allows are in use")
+    _require(done, "namespaces")
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
     Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
