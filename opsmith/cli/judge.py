@@ -130,7 +130,7 @@ def judge(
     if as_json:
         print(verdict.to_json())
     else:
-        end(console, verdict.report)
+        end(console, verdict.report, chosen=False)
         for path, digest in verdict.digests.items():
             print(f"sha256 {digest}  {path}")
         print(f"seed {verdict.seed}")

@@ -81,9 +81,15 @@ class Table:
         return replace(row, notes=tuple(notes))
 
 
-def end(console: Console, report: Results) -> None:
-    """Show the text after the rows; only the terminal wraps it, so that commands can be copied."""
-    for part in ending(report):
+def end(console: Console, report: Results, *, chosen: bool = True) -> None:
+    """Show the text after the rows; only the terminal wraps it, so that commands can be copied.
+
+    Args:
+        console: where it is shown.
+        report: the report.
+        chosen: whether the command has an option ``--check``, which chooses rows.
+    """
+    for part in ending(report, chosen=chosen):
         console.print(part, soft_wrap=True)
 
 
@@ -140,7 +146,7 @@ def _line(
     return grid
 
 
-def ending(report: Results) -> Iterator[Any]:
+def ending(report: Results, *, chosen: bool = True) -> Iterator[Any]:
     """Yield the first failures in full, the reasons why the run is incomplete, and the summary.
 
     One fault makes many checks fail, so a kernel's first few failures are the most useful.
@@ -156,8 +162,10 @@ def ending(report: Results) -> Iterator[Any]:
         if others:
             text = (
                 f"{failures[0].operator}: {', '.join(others)} failed too, perhaps for the same "
-                f"reason. By themselves: --check {','.join(others)}"
+                "reason."
             )
+            if chosen:
+                text += f" By themselves: --check {','.join(others)}"
             yield Text("")
             yield Text(text)
     for gap in report.gaps():

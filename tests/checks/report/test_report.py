@@ -17,7 +17,7 @@ from opsmith.checks.protocol import all_checks
 from opsmith.checks.report.html import Cell
 from opsmith.checks.report.json_junit import SCHEMA_FILE
 from opsmith.checks.report.rows import Row, show_error
-from opsmith.checks.report.table import Table
+from opsmith.checks.report.table import Table, end
 from opsmith.checks.run_report import Report
 from opsmith.checks.runner import planned
 
@@ -104,12 +104,21 @@ def test_an_error_is_shown_in_five_places(error, shown):
     assert show_error(error) == shown
 
 
+def test_only_a_command_that_takes_names_of_checks_is_told_to_get_some():
+    failures = [Row("a::b", "cpu", name, "failed", message="wrong") for name in "vwxyz"]
+    text = io.StringIO()
+    end(Console(file=text, width=100), Report(failures), chosen=False)
+    assert "a::b: y, z failed too, perhaps for the same reason." in text.getvalue()
+    assert "--check" not in text.getvalue()
+
+
 def test_one_fault_is_not_told_fifteen_times():
     failures = [Row("a::b", "cpu", name, "failed", message="wrong") for name in "vwxyz"]
     text = io.StringIO()
     Console(file=text, width=100).print(Report(failures).table())
     assert text.getvalue().count("failed for the 'cpu' kernel") == 3
     assert "a::b: y, z failed too, perhaps for the same reason." in text.getvalue()
+    assert "--check y,z" in text.getvalue()
     assert Report(failures).explain().count("failed for the 'cpu' kernel") == 5
 
 
