@@ -7,7 +7,7 @@ from opsmith.judge.session import Session
 
 
 @pytest.mark.parametrize(
-    "how, code, said, coded",
+    ("how", "code", "said", "coded"),
     [
         (
             "did not return within 20 s",
