@@ -19,22 +19,22 @@ def innermost(places: Sequence[str], build: Build) -> str:
     """Find the innermost of `places` that is in the kernel's own folder.
 
     Args:
-        places: ``address library``, innermost first, or ``=file:line`` where the line is known.
+        places: ``address library``, innermost first, and ``=file:line`` where a line is known,
+            as that of the call of a library's algorithm.
         build: the kernel that was called.
 
     Returns:
-        The place as ``file:line``. If no place is in the kernel's folder, the innermost place with
-        a known file, which opsmith's headers are only without any other. Empty if no file is known,
+        The place as ``file:line``. If no address is in the kernel's folder, the line that is known;
+        else the innermost place with a known file, which opsmith's headers are only without any
+        other. Empty if no file is known,
         as without binutils.
     """
     known = [place[1:] for place in places if place.startswith("=")]
-    if known:
-        return known[0]
     tool = shutil.which("addr2line")
     own = [place.split(" ", 1)[0] for place in places if place.endswith(str(build.library))]
     library = build.with_lines() if tool is not None and own else None
     if tool is None or library is None:
-        return ""
+        return (known or [""])[0]
     # The address of a frame is that of the instruction after the call.
     addresses = [f"{max(int(address, 16) - 1, 0):x}" for address in own]
     done = subprocess.run(
@@ -43,7 +43,7 @@ def innermost(places: Sequence[str], build: Build) -> str:
     lines = [line.split(" (")[0] for line in done.stdout.splitlines() if not line.startswith("?")]
     users = [line for line in lines if _is_users(line, build)]
     others = [line for line in lines if not Path(line).is_relative_to(_OWN)]
-    return (users or others or lines or [""])[0]
+    return (users or known or others or lines or [""])[0]
 
 
 def _is_users(line: str, build: Build) -> bool:

@@ -264,6 +264,11 @@ _FUNCTION = re.compile(
     r"\A\s*(?:template\s*<[^{};]*?>\s*)?(?P<words>[A-Za-z_][\w:<>,*&\s]*?[\s*&])"
     r"(?P<name>[A-Za-z_]\w*)\s*\("
 )
+# A function object's call, which an algorithm makes on the device.
+_CALL = re.compile(
+    r"\A(?P<words>[^{};]*?)\b(?P<name>operator\s*\(\s*\))\s*\([^{};]*\)"
+    r"\s*(?:const\b\s*|noexcept\b\s*)*\Z"
+)
 _DEVICE = re.compile(
     r"\b(?:__device__|__global__|constexpr|consteval|operator|friend|struct|class|union|enum|"
     r"namespace|using|typedef|extern|return|else|__host__|[A-Z][A-Z0-9_]{2,})\b"
@@ -287,7 +292,9 @@ def _host_functions(code: str) -> list[Edit]:
         if brace[0] == "{":
             outside = all(open_braces)
             open_braces.append(re.search(r"\bnamespace\b", head) is not None)
-            found = _FUNCTION.match(head) if outside and head.rstrip().endswith(")") else None
+            found = _CALL.match(head)
+            if found is None and outside and head.rstrip().endswith(")"):
+                found = _FUNCTION.match(head)
             if found is not None and not (
                 _DEVICE.search(found["words"]) or macros & set(re.findall(r"\w+", found["words"]))
             ):

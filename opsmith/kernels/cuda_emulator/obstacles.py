@@ -8,14 +8,32 @@ from pathlib import Path
 
 from opsmith.kernels.cuda_emulator.rewriting import UnreadableError, masked, own_headers, rewrite
 
-_CUB_HEADERS = r"cub|block/block_(?:reduce|scan|load|store)|warp/warp_(?:reduce|scan)"
+_CUB_HEADERS = (
+    r"cub|block/block_(?:reduce|scan|load|store)|warp/warp_(?:reduce|scan)"
+    r"|device/device_(?:reduce|scan|select|radix_sort|segmented_reduce)"
+)
 _CUB = (
     r"(?:Block|Warp)(?:Reduce|Scan)|Block(?:Load|Store)(?:Algorithm)?|Block(?:Reduce|Scan)Algorithm"
     r"|BLOCK_\w+|Sum|Max|Min|ArgMax|ArgMin|KeyValuePair|Uninitialized"
+    r"|Device(?:Reduce|Scan|Select|RadixSort|SegmentedReduce)|DoubleBuffer"
+)
+_THRUST_HEADERS = (
+    r"complex|copy|count|device_ptr|execution_policy|extrema|fill|for_each|functional|gather"
+    r"|inner_product|reduce|remove|scan|scatter|sequence|sort|transform|transform_reduce|unique"
+    r"|iterator/(?:counting|constant|transform)_iterator|system/cuda/execution_policy"
+)
+_THRUST = (
+    r"copy(?:_n|_if)?|count(?:_if)?|fill(?:_n)?|for_each(?:_n)?|gather|scatter|inner_product"
+    r"|(?:transform_)?reduce|reduce_by_key|remove_if|(?:inclusive|exclusive)_scan|sequence|tabulate"
+    r"|(?:stable_)?sort(?:_by_key)?|transform|unique(?:_by_key)?|(?:min|max)_element"
+    r"|device(?:_ptr|_pointer_cast)?|raw_pointer_cast|host|cuda|(?:make_)?pair|complex"
+    r"|(?:make_)?(?:counting|constant|transform)_iterator"
+    r"|plus|minus|multiplies|divides|maximum|minimum|less|less_equal|greater|greater_equal"
+    r"|equal_to|not_equal_to|logical_(?:and|or|not)|negate|identity"
 )
 _HEADERS = (
-    (rf"cub/(?!(?:{_CUB_HEADERS})\.cuh)", "a part of CUB that is not of a block or a warp"),
-    (r"thrust/(?!complex\.h)", "Thrust"),
+    (rf"cub/(?!(?:{_CUB_HEADERS})\.cuh)", "a part of CUB that is not emulated"),
+    (rf"thrust/(?!(?:{_THRUST_HEADERS})\.h)", "a part of Thrust that is not emulated"),
     (r"cuda/", "libcu++"),
     (r"crt/mma", "tensor cores (crt/mma.h)"),
     (r"cute/|cutlass/", "CUTLASS"),
@@ -51,7 +69,7 @@ _WORDS = (
     (r"\bthis_cluster\s*\(|\bcluster_group\b", "clusters of blocks"),
     (r"\bcudaLaunchCooperative\w+", "a cooperative launch over the grid"),
     (rf"\bcub\s*::\s*(?!(?:{_CUB})\b)\w+", "a part of CUB that is not emulated"),
-    (r"\bthrust\s*::", "Thrust"),
+    (rf"\bthrust\s*::\s*(?!(?:{_THRUST})\b)\w+", "a part of Thrust that is not emulated"),
     (
         r"\bcurand(?:Direction|Discrete|Generat|State(?!Philox))\w*|\bcurand_(?:poisson|log_normal)\w*"
         r"|\bcurand_\w+_double\w*",

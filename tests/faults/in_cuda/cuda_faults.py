@@ -6,7 +6,25 @@ from functools import cached_property
 from pathlib import Path
 
 import torch
+from algorithm_faults import ALGORITHMS
 from jaxtyping import Float32
+from right_results import (
+    any_above_half,
+    copied,
+    count,
+    first,
+    greatest,
+    greatest_before,
+    neighbours,
+    reversed_,
+    squared,
+    summed,
+    sums_before_in_warps,
+    sums_of_four,
+    total,
+    total_of_96,
+    turned,
+)
 from torch import Tensor
 
 from opsmith.checks import harness
@@ -30,72 +48,12 @@ def collectives(x: Float32[Tensor, "N"], fault: str, wrong: bool) -> Float32[Ten
     return x
 
 
+def algorithms(x: Float32[Tensor, "N"], fault: str, wrong: bool) -> Float32[Tensor, "N"]:
+    return x
+
+
 def unusual(x: Float32[Tensor, "N"], kernel: str) -> Float32[Tensor, "N"]:
     return x
-
-
-def copied(x):
-    return x
-
-
-def total(x):
-    return x.sum().expand(len(x))
-
-
-def turned(x):
-    return torch.cat([part.flip(0) for part in x.split(96)])
-
-
-def neighbours(x):
-    padded = torch.zeros(32)
-    padded[: min(len(x), 32)] = x[:32]
-    swapped = padded[torch.arange(32) ^ 1]
-    return torch.cat([swapped[: len(x)], torch.zeros(max(0, len(x) - 32))])
-
-
-def first(x):
-    return x[:1].expand(len(x))
-
-
-def count(x):
-    return torch.full_like(x, len(x))
-
-
-def total_of_96(x):
-    return x[:96].sum().expand(len(x))
-
-
-def reversed_(x):
-    return x.flip(0)
-
-
-def greatest(x):
-    return x.max().expand(len(x))
-
-
-def any_above_half(x):
-    return (x > 0.5).any().float().expand(len(x))
-
-
-def sums_of_four(x):
-    return x.view(-1, 4).sum(1, keepdim=True).expand(-1, 4).flatten()
-
-
-def sums_before_in_warps(x):
-    return torch.cat([part.cumsum(0) - part for part in x.split(32)])
-
-
-def greatest_before(x):
-    return torch.cat([torch.zeros(1), x.cummax(0).values[:-1]])
-
-
-def squared(x):
-    square = x.half().float().view(16, 16)
-    return (2 * square @ square).flatten()
-
-
-def summed(x):
-    return x.cumsum(0)
 
 
 #: By name: how many elements show the fault, what is right, the code, and the words.
@@ -489,5 +447,6 @@ GROUPS = (
     Group(signature_of(faulty, "cuda_faults::faulty"), FAULTS),
     Group(signature_of(orders, "cuda_faults::orders"), ORDERS),
     Group(signature_of(collectives, "cuda_faults::collectives"), COLLECTIVES),
+    Group(signature_of(algorithms, "cuda_faults::algorithms"), ALGORITHMS),
 )
 RIGHT = Group(signature_of(unusual, "cuda_faults::unusual"), UNUSUAL)

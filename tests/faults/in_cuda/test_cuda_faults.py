@@ -3,11 +3,11 @@
 import re
 
 import pytest
-from cuda_faults import COLLECTIVES, FAULTS, GROUPS, ORDERS, RIGHT, UNUSUAL, phase_of
+from cuda_faults import ALGORITHMS, COLLECTIVES, FAULTS, GROUPS, ORDERS, RIGHT, UNUSUAL, phase_of
 
 #: Each has an order of its own, and memory that begins otherwise.
 PHASES = [phase_of(1), phase_of(2, 0x7F)]
-FIRST, SECOND, THIRD = GROUPS
+FIRST, SECOND, THIRD, FOURTH = GROUPS
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +23,11 @@ def second():
 @pytest.fixture(scope="module")
 def third():
     return THIRD.built()
+
+
+@pytest.fixture(scope="module")
+def fourth():
+    return FOURTH.built()
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +72,12 @@ def test_a_fault_with_a_collective_is_found_and_named_with_its_line(third, fault
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("fault", ALGORITHMS)
+def test_a_fault_with_an_algorithm_of_the_device_is_found_and_named_with_its_line(fourth, fault):
+    check(FOURTH, fourth, fault)
+
+
+@pytest.mark.slow
 def test_right_kernels_are_right_in_every_order(first):
     assert of_right(FIRST, first, FAULTS) == {}
 
@@ -79,6 +90,11 @@ def test_right_twins_of_faults_in_orders_are_not_flagged(second):
 @pytest.mark.slow
 def test_right_twins_of_faults_with_collectives_are_not_flagged(third):
     assert of_right(THIRD, third, COLLECTIVES) == {}
+
+
+@pytest.mark.slow
+def test_right_twins_of_faults_with_algorithms_of_the_device_are_not_flagged(fourth):
+    assert of_right(FOURTH, fourth, ALGORITHMS) == {}
 
 
 @pytest.mark.slow

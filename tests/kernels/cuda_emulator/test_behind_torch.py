@@ -40,8 +40,8 @@ def test_host_code_is_an_obstacle_to_other_sources(tmp_path):
         ("auto h = at::cuda::getCurrentCUDABlasHandle();", "a library of NVIDIA's, through ATen"),
         ("at::PhiloxCudaState state;", "random numbers of CUDA's"),
         (
-            "#include <cub/device/device_scan.cuh>",
-            "a part of CUB that is not of a block or a warp",
+            "#include <cub/device/device_merge_sort.cuh>",
+            "a part of CUB that is not emulated",
         ),
         ("cuda::atomic_ref<int> a(x);", "libcu++"),
         ("#include <Python.h>", "Python's C interface"),

@@ -150,8 +150,13 @@ def test_headers_beside_the_source_are_rewritten_too(tmp_path):
     ("text", "words"),
     [
         (
-            "\n#include <cub/device/device_reduce.cuh>\n",
-            "it uses a part of CUB that is not of a block or a warp, at kernel.cu:2",
+            "\n#include <cub/device/device_merge_sort.cuh>\n",
+            "it uses a part of CUB that is not emulated, at kernel.cu:2",
+        ),
+        ("\n#include <thrust/device_vector.h>\n", "it uses a part of Thrust that is not emulated"),
+        (
+            "thrust::set_union(a, b);",
+            "it uses a part of Thrust that is not emulated, at kernel.cu:1",
         ),
         ("cub::BlockHistogram<int, 8>", "it uses a part of CUB that is not emulated, at"),
         ('void f() {\n  asm volatile("");\n}\n', "it uses inline PTX, at kernel.cu:2"),

@@ -45,21 +45,21 @@ inline const char* signal_name(int number) {
   }
 }
 
-// Writes "address library", for which Python finds the line, or "=file:line" if it is known.
+// Writes "address library", for which Python finds the line, and "=file:line" if a line is known.
 inline void put_places(Writer& out, const std::vector<Place>& places) {
   std::vector<std::string> texts;
   for (const Place& place : places) {
+    Dl_info where;
+    if (dladdr(place.address, &where) != 0 && where.dli_fname != nullptr) {
+      char line[64];
+      std::snprintf(line, sizeof line, "%zx ",
+                    static_cast<size_t>(static_cast<const char*>(place.address) -
+                                        static_cast<const char*>(where.dli_fbase)));
+      texts.push_back(line + std::string(where.dli_fname));
+    }
     if (place.file != nullptr) {
       texts.push_back("=" + std::string(place.file) + ":" + std::to_string(place.line));
-      continue;
     }
-    Dl_info where;
-    if (dladdr(place.address, &where) == 0 || where.dli_fname == nullptr) continue;
-    char line[64];
-    std::snprintf(line, sizeof line, "%zx ",
-                  static_cast<size_t>(static_cast<const char*>(place.address) -
-                                      static_cast<const char*>(where.dli_fbase)));
-    texts.push_back(line + std::string(where.dli_fname));
   }
   out.put<uint32_t>(static_cast<uint32_t>(texts.size()));
   for (const std::string& text : texts) out.text(text);

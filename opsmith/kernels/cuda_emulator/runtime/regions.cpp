@@ -184,14 +184,14 @@ uint64_t dynamic_shared_bytes() {
   return state().running != nullptr ? state().running->shared_bytes : 0;
 }
 
-void* allocate(uint64_t bytes) {
+void* allocate(uint64_t bytes, uint64_t element) {
   State& s = state();
   auto memory = std::make_unique<Guarded>(bytes, 256);
   Region region;
   region.name = "memory of cudaMalloc";
   region.data = memory->data();
   region.size = bytes;
-  region.element = 1;
+  region.element = element;
   region.guard = Guarded::guard;
   std::memset(region.data, s.fill, bytes);
   Watched& watched = s.regions.emplace_back(region, false);
@@ -275,6 +275,18 @@ Watched* host_region(const void* data, uint64_t bytes, bool write, const char* w
 }
 
 }  // namespace
+
+void host_runs(const char* what, const void* data, Place place) {
+  if (state().watcher == nullptr || state().in_device) return;
+  take_regions();
+  const Watched* watched = region_of(data);
+  if (watched == nullptr) return;
+  stop("host",
+       std::string(what) + " runs on the host where it has raw pointers and no execution policy, " +
+           "and " + watched->element(data) +
+           " is in the memory of the device: pass thrust::cuda::par.on(stream)",
+       place);
+}
 
 void host_fills(void* data, int value, uint64_t bytes, const char* what, Place place) {
   Watched* watched = host_region(data, bytes, true, what, place);

@@ -45,14 +45,33 @@ int take_image(dl_phdr_info* info, size_t, void* data) {
 }  // namespace
 
 std::string name_of(uint32_t block, uint32_t thread) {
+  const Launch* running = state().running;
+  if (running != nullptr && running->items != 0) {
+    const uint64_t item = uint64_t{block} * state().threads_of_block + thread;
+    return running->kernel +
+           (running->items == 1 ? std::string() : ", for item " + std::to_string(item) + ",");
+  }
   return "thread " + triple(unfold(thread, blockDim)) + " of block " +
          triple(unfold(block, gridDim));
 }
 std::string name_of(const Thread& thread) { return name_of(state().block_number, thread.number); }
 
+namespace {
+
+// Adds the line that called a library's algorithm, since its own lines are not the user's.
+Place called(Place place) {
+  const Launch* running = state().running;
+  if (place.file != nullptr || running == nullptr || running->items == 0) return place;
+  return {running->place.file, running->place.line, place.address};
+}
+
+}  // namespace
+
 void stop(const char* kind, const std::string& text, Place place, const std::string& also,
           Place also_place) {
   State& s = state();
+  place = called(place);
+  if (!also.empty()) also_place = called(also_place);
   if (s.watcher != nullptr) {
     s.telling = true;
     s.watcher->fault(kind, text.c_str(), place, also.c_str(), also_place);
@@ -74,7 +93,7 @@ void remark(const std::string& text, Place place) {
   State& s = state();
   if (s.watcher == nullptr || s.remarked) return;
   s.remarked = s.telling = true;
-  s.watcher->remark(text.c_str(), place);
+  s.watcher->remark(text.c_str(), called(place));
   s.telling = false;
 }
 
@@ -347,6 +366,28 @@ void check_stream(const void* stream, const char* what, Place place) {
            "call's: pass opsmith::cuda_stream(ctx), or at::cuda::getCurrentCUDAStream() in "
            "PyTorch's "
            "host code",
+       place);
+}
+
+void asks_for_storage(const char* what, Place place) {
+  State& s = state();
+  if (s.asked == what && s.asked_in == s.calls) {
+    remark(std::string(what) +
+               " has a null pointer as its temporary storage again, and then only says how many "
+               "bytes it needs",
+           place);
+  }
+  s.asked = what;
+  s.asked_in = s.calls;
+}
+
+void takes_storage(const char* what, uint64_t given, uint64_t needed, Place place) {
+  state().asked.clear();
+  if (given >= needed) return;
+  stop("launch",
+       std::string(what) + " is refused: it has " + std::to_string(given) +
+           " bytes of temporary storage, and needs " + std::to_string(needed) +
+           ": pass what a call with a null pointer and the same arguments asks for",
        place);
 }
 

@@ -195,7 +195,9 @@ struct State {
   std::vector<Doubtful> doubtful;
   std::vector<Copy> copies;  // of the block
   bool remarked = false;
-  bool telling = false;  // the watcher's own code is running
+  std::string asked;      // the algorithm that was last asked for the size of its storage
+  uint64_t asked_in = 0;  // and the call
+  bool telling = false;   // the watcher's own code is running
 };
 
 extern State only_state;

@@ -77,9 +77,10 @@ std::string race_words(const Watched& watched, const Access& one, const Stamp& o
   return "a race: " + name_of(*s.current) + " " + does(one.writes(), one.kind) + " " +
          watched.element(one.address) + ", which " + name_of(block, number) + " " +
          does(other_write, kind) + ", with " +
-         (same_warp    ? "neither __syncwarp nor __syncthreads"
-          : same_block ? "no __syncthreads"
-                       : "no order of these blocks") +
+         (s.running->items != 0 ? "no order"
+          : same_warp           ? "neither __syncwarp nor __syncthreads"
+          : same_block          ? "no __syncthreads"
+                                : "no order of these blocks") +
          " between" + (scopes ? ": the scope of such an operation is one block" : "");
 }
 

@@ -98,6 +98,7 @@ struct Launch {
   void (*run)(void* state);  // one CUDA thread
   void* state;
   uint64_t state_bytes;  // the kernel's arguments, which threads may read
+  uint64_t items = 0;    // of an algorithm of a library, with a thread each; 0 for a kernel
 };
 OPSMITH_EMULATED_EXPORT void launch(const Launch& launch);
 
@@ -106,10 +107,16 @@ OPSMITH_EMULATED_EXPORT void host_copies(void* to, const void* from, uint64_t by
                                          const char* what, Place place);
 OPSMITH_EMULATED_EXPORT void host_fills(void* data, int value, uint64_t bytes, const char* what,
                                         Place place);
+// The host is about to run an algorithm on `data`, which must not be in device memory.
+OPSMITH_EMULATED_EXPORT void host_runs(const char* what, const void* data, Place place);
+// An algorithm is asked for the size of its temporary storage, or is given storage.
+OPSMITH_EMULATED_EXPORT void asks_for_storage(const char* what, Place place);
+OPSMITH_EMULATED_EXPORT void takes_storage(const char* what, uint64_t given, uint64_t needed,
+                                           Place place);
 // Refuses the default stream in place of the call's.
 OPSMITH_EMULATED_EXPORT void check_stream(const void* stream, const char* what, Place place);
 
-OPSMITH_EMULATED_EXPORT void* allocate(uint64_t bytes);
+OPSMITH_EMULATED_EXPORT void* allocate(uint64_t bytes, uint64_t element = 1);
 OPSMITH_EMULATED_EXPORT void release(void* data);
 
 // For an allocator of the host's, which has memory of the device beside this runtime's. Memory that
