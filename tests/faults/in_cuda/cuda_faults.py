@@ -373,6 +373,7 @@ UNUSUAL = {
     "read_only_cache": (200, copied),
     "result_as_scratch": (200, copied),
     "calls_a_constant_function": (200, copied),
+    "least_and_most_of_words": (200, copied),
     "bounded": (200, copied),
     "bounded_template": (200, copied),
     "much_shared": (200, copied),

@@ -423,6 +423,18 @@ UNUSUAL(calls_a_constant_function) {
   if (i < n) out[i] = halved(2 * i) == i ? x[i] : 0.0f;
 }
 
+UNUSUAL(least_and_most_of_words) {
+  const int i = blockIdx.x * kThreads + threadIdx.x;
+  if (i >= n) return;
+  const unsigned small = i, large = 0x80000000u + small;  // less than 0 as an int
+  const long long wide = 5000000000 + i;                  // less than 2^30 as an int
+  const unsigned long long all = ~0ull;
+  const bool words = umin(large, small) == small && umax(small, large) == large;
+  const bool signed_ones = llmin(wide, -1 - i) == -1 - i && llmax(1 << 30, wide) == wide;
+  const bool unsigned_ones = ullmin(all, small) == small && ullmax(small, all) == all;
+  out[i] = words && signed_ones && unsigned_ones ? x[i] : -1.0f;
+}
+
 }  // namespace
 
 #define RUN(name, grid, shared)                                                           \
@@ -459,6 +471,7 @@ void unusual(const opsmith::Context& ctx, const cuda_faults::unusual_args& a) {
   RUN(read_only_cache, blocks, 0)
   RUN(result_as_scratch, blocks, 0)
   RUN(calls_a_constant_function, blocks, 0)
+  RUN(least_and_most_of_words, blocks, 0)
   if (a.kernel == "bounded") bounded<<<blocks, kThreads, 0, stream>>>(a.x.data(), a.out.data(), n);
   if (a.kernel == "bounded_template") {
     bounded_template<256><<<blocks, kThreads, 0, stream>>>(a.x.data(), a.out.data(), n);
