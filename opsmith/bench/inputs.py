@@ -84,6 +84,11 @@ class Batch:
         """Return the arguments of one call."""
         return map_named_tensors(self.first, lambda name, _: self.blocks[name][number])
 
+    def change(self, number: int, changes: Sequence[tuple[str, int, float]]) -> None:
+        """Change elements of the arguments of one call, by name and position."""
+        for name, position, value in changes:
+            self.blocks[name][number].view(-1)[position] = value
+
 
 @dataclass
 class Supply:
@@ -128,6 +133,22 @@ class Supply:
                 )
             blocks[name] = block.contiguous()
         return Batch(count, self.first, blocks)
+
+    def changes(self, batch: Batch, number: int) -> list[tuple[str, int, float]]:
+        """Draw a change of one element in each argument of a call that may be multiplied.
+
+        Returns:
+            For each the tensor's name, the element's position, and its new value.
+        """
+        found = []
+        for name, block in batch.blocks.items():
+            flat = block[number].view(-1)
+            scaled = name.partition("[")[0] in self.scaled and block.is_floating_point()
+            if scaled and flat.numel():
+                position = self._random.randrange(flat.numel())
+                value = flat[position] * self._random.choice((_LEAST, _MOST))
+                found.append((name, position, float(value)))
+        return found
 
     @property
     def repeats(self) -> bool:

@@ -7,6 +7,7 @@ measures from outside how long the requested calls take.
 from __future__ import annotations
 
 import gc
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -110,10 +111,11 @@ class _Timed:
         return {"event": "placed"}, b""
 
     def do_time(self, request: dict[str, Any], payload: bytes) -> Reply:
-        """Make the requested calls, between the message ``go`` and the answer ``done``."""
+        """Make the requested calls, between the signal to go and the answer ``done``."""
         import torch
 
         from opsmith.checks.isolation.wire import describe_result, element_bytes
+        from opsmith.operators.core.arguments import every_tensor_in
 
         prepared = self._ready[request["contestant"]]
         first, count, looked = request["first"], request["count"], request["looked"]
@@ -121,7 +123,16 @@ class _Timed:
         before, (chosen, named), after = calls[:looked], calls[looked], calls[looked + 1 :]
         arguments = self._sets[first + looked]
         function = prepared.function
-        with torch.no_grad(), self._quiet(request):
+        passed = _memories((chosen, named))
+        changeable = {
+            name: tensor.view(-1)
+            for name, tensor in every_tensor_in(arguments)
+            if tensor.untyped_storage().data_ptr() in passed
+        }
+        with torch.no_grad(), self._quiet(request) as changes:
+            for name, position, value in changes:
+                if name in changeable:
+                    changeable[name][position] = value
             for positional, keywords in before:
                 function(*positional, **keywords)
             returned = function(*chosen, **named)
@@ -134,7 +145,7 @@ class _Timed:
             answer(self._answers, request=request["number"], event="done")
         described = [describe_result(result) for result in seen]
         data = b"".join(element_bytes(result) for result in seen)
-        return {"event": "results", "results": described}, data
+        return {"event": "results", "results": described, "changed": [*changeable]}, data
 
     def do_idle(self, request: dict[str, Any], payload: bytes) -> Reply:
         """Do everything that a batch does, except the calls."""
@@ -177,7 +188,7 @@ class _Timed:
         return lambda: torch.mm(one, one, out=product)
 
     def _quiet(self, request: dict[str, Any]) -> _Quiet:
-        """Flush the caches, report that everything is ready, and wait for ``go``."""
+        """Flush the caches, report that everything is ready, and wait for the signal to go."""
         self._flush(request["flush"])
         self._synchronise()
         return _Quiet(self._requests, self._answers, request["number"])
@@ -233,6 +244,19 @@ class _Timed:
                     yield make(column[number] for column in columns)
 
 
+def _memories(bound: Any) -> set[int]:
+    """Return the addresses of the memory of all tensors in a call's arguments."""
+    import torch
+
+    if isinstance(bound, torch.Tensor):
+        return {bound.untyped_storage().data_ptr()}
+    if isinstance(bound, dict):
+        bound = bound.values()
+    elif not isinstance(bound, (list, tuple)):
+        return set()
+    return set().union(*map(_memories, bound))
+
+
 def _copied(results: list[Any]) -> list[Any]:
     return [result.detach().cpu().clone() for result in results]
 
@@ -270,18 +294,20 @@ class _Blocks:
 
 
 class _Quiet:
-    """A period without garbage collection, which begins when ``go`` arrives."""
+    """A period without garbage collection, which begins when the signal to go arrives."""
 
     def __init__(self, requests: Any, answers: int, number: int) -> None:
         self._requests = requests
         self._answers = answers
         self._number = number
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> list[list[Any]]:
+        """Wait, and return the changes of arguments that the signal to go holds."""
         gc.collect()
         gc.disable()
         answer(self._answers, request=self._number, event="ready")
-        self._requests.readline()
+        changes: list[list[Any]] = json.loads(self._requests.readline())
+        return changes
 
     def __exit__(self, *error: object) -> None:
         gc.enable()

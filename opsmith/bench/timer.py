@@ -1,7 +1,7 @@
 """Time an operator that runs in another process.
 
-A timing is the time from sending ``go`` to receiving ``done``, so it includes the cost of messages.
-A timing without calls measures that cost.
+A timing is the time from sending the signal to go, which holds changes of arguments, to receiving
+``done``, so it includes the cost of messages. A timing without calls measures that cost.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ from opsmith.kernels import HOST
 #: Time limit for importing and compiling, as a multiple of the time limit of a batch.
 _PREPARING = 10
 _MOST_BYTES = 2**34
+
+Change = tuple[str, int, float]
+"""The name of a tensor, the position of an element in it, and the element's new value."""
 
 
 class NotTimedError(OpsmithError):
@@ -144,8 +147,14 @@ class Stopwatch(Supervised):
         self._ask(request, batch.payload(), "placed", self._time_limit)
 
     def time(
-        self, name: str, first: int, count: int, looked: int, flush: int
-    ) -> tuple[float, list[Tensor]]:
+        self,
+        name: str,
+        first: int,
+        count: int,
+        looked: int,
+        flush: int,
+        changes: Sequence[Change] = (),
+    ) -> tuple[float, list[Tensor], list[Change]]:
         """Time several calls.
 
         Args:
@@ -154,9 +163,12 @@ class Stopwatch(Supervised):
             count: number of calls.
             looked: number of the call whose results are copied as soon as it returns.
             flush: number of bytes to write before, so that no argument is in a cache.
+            changes: elements of the one call's arguments that change after the clock has started,
+                so that a kernel that worked ahead has another result.
 
         Returns:
-            The seconds of all calls and of the messages, and the results of the one call.
+            The seconds of all calls and of the messages, the results of the one call, and the
+            changes that were made: none in an argument that was converted before.
 
         Raises:
             NotTimedError: a call failed, crashed or hung.
@@ -169,7 +181,9 @@ class Stopwatch(Supervised):
             "looked": looked,
             "flush": flush,
         }
-        seconds, message = self._timed(request, "results")
+        seconds, message = self._timed(request, "results", changes)
+        changed = message.get("changed")
+        made = [one for one in changes if isinstance(changed, list) and one[0] in changed]
         described = message.get("results")
         reader = Reader(message["data"])
         try:
@@ -179,7 +193,7 @@ class Stopwatch(Supervised):
         except WireError as error:
             self.stop()
             raise NotTimedError(f"its answer is not a result: {error}") from error
-        return seconds, results
+        return seconds, results, made
 
     def idle(self, sizes: Sequence[int], flush: int, device: str) -> float:
         """Time everything in a batch except the calls.
@@ -208,12 +222,15 @@ class Stopwatch(Supervised):
 
     # --- messages ----------------------------------------------------------------------------
 
-    def _timed(self, request: Mapping[str, Any], event: str) -> tuple[float, dict[str, Any]]:
+    def _timed(
+        self, request: Mapping[str, Any], event: str, changes: Sequence[Change] = ()
+    ) -> tuple[float, dict[str, Any]]:
+        go = f"{json.dumps(list(changes))}\n".encode()
         self._ask(request, b"", "ready", self._time_limit)
         gc.disable()
         try:
             started = time.perf_counter()
-            self._send(b"go\n", self._time_limit)
+            self._send(go, self._time_limit)
             self._receive("done", self._time_limit)
             seconds = time.perf_counter() - started
         finally:

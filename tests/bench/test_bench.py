@@ -19,7 +19,8 @@ from opsmith.bench.figures import Benchmark, Figure, FileError
 from opsmith.bench.inputs import NothingToTimeError, supplies
 from opsmith.bench.machine import describe
 from opsmith.bench.runner import NoSuchContestantError, _Lane, _Race, _require_known
-from opsmith.bench.timer import Entry
+from opsmith.bench.timer import Entry, Stopwatch
+from opsmith.checks.cases.reruns.import_location import locate
 from opsmith.checks.cases.subject import subjects_of
 from opsmith.operators.importing import import_operators
 
@@ -335,6 +336,23 @@ def test_every_call_of_a_batch_has_other_numbers_in_the_same_shape():
     again = supply.batch(20)
     assert not torch.equal(again.blocks["x"], batch.blocks["x"])
     assert len(batch.payload()) == 20 * 8 * 16 * 4
+
+
+def test_an_element_changes_after_the_clock_started():
+    (subject,) = subjects_of(OPERATORS["slow"])
+    (supply,) = supplies(subject, "float32", [], 3)
+    batch = supply.batch(3)
+    before = batch.arguments(1)["x"] + 1
+    with Stopwatch(time_limit=600) as watch:
+        watch.turn_to(locate(OPERATORS["slow"]))
+        watch.prepare("cpu kernel", supply.batch(1))
+        watch.place(batch)
+        changes = supply.changes(batch, 1)
+        _, (found,), made = watch.time("cpu kernel", 0, 3, 1, 0, [*changes, ("y", 0, 1.0)])
+    assert made == changes
+    assert (found != before).sum() == 1
+    batch.change(1, made)
+    assert torch.equal(found, batch.arguments(1)["x"] + 1)
 
 
 @pytest.mark.long
