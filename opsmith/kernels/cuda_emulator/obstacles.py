@@ -31,10 +31,11 @@ _THRUST = (
     r"|plus|minus|multiplies|divides|maximum|minimum|less|less_equal|greater|greater_equal"
     r"|equal_to|not_equal_to|logical_(?:and|or|not)|negate|identity"
 )
+_LIBCUXX = r"std|atomic_ref|atomic_thread_fence|memory_order\w*|thread_scope\w*"
 _HEADERS = (
     (rf"cub/(?!(?:{_CUB_HEADERS})\.cuh)", "a part of CUB that is not emulated"),
     (rf"thrust/(?!(?:{_THRUST_HEADERS})\.h)", "a part of Thrust that is not emulated"),
-    (r"cuda/", "libcu++"),
+    (r"cuda/(?!atomic$)", "a part of libcu++ that is not emulated"),
     (r"crt/mma", "tensor cores (crt/mma.h)"),
     (r"cute/|cutlass/", "CUTLASS"),
     (
@@ -76,7 +77,10 @@ _WORDS = (
         "a part of cuRAND beside Philox's single precision",
     ),
     (r"\b__cluster_dims__\b|\bcudaLaunchKernelEx\w*", "clusters of blocks"),
-    (r"(?<!::)\bcuda\s*::\s*(?!std\b)\w+", "libcu++"),
+    (
+        rf"(?<!::)\bcuda\s*::\s*(?!(?:{_LIBCUXX})\b)\w+",
+        "a part of libcu++ that is not emulated",
+    ),
     (r"\btex(?:1D|2D|3D)\w*\s*[<(]|\btexture\s*<|\bcudaTextureObject_t\b", "textures"),
     (r"\b__cp_async\w*|\b__pipeline_arrive_on\b|\b__mbarrier_\w+", "asynchronous barriers"),
     (r"\bcudaGraph\w+|\bcudaStreamBeginCapture\b", "CUDA graphs"),

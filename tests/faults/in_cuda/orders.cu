@@ -2,6 +2,7 @@
 #include "orders.h"
 
 #include <opsmith/cuda.h>
+#include <cuda/atomic>
 
 #include <cstdint>
 
@@ -104,6 +105,42 @@ __device__ void hand_over(const float* x, float* out, int n) {
 }
 ORDER(flag_set_without_fence) { hand_over<!kWrong, true>(x, out, n); }
 ORDER(flag_read_without_fence) { hand_over<true, !kWrong>(x, out, n); }
+
+template <cuda::memory_order kStore, cuda::memory_order kLoad>
+__device__ void hand_over_by_reference(const float* x, float* out, int n) {
+  __shared__ float first;
+  __shared__ int ready;
+  if (threadIdx.x == 0) ready = 0;
+  __syncthreads();
+  const cuda::atomic_ref<int, cuda::thread_scope_block> flag(ready);
+  if (threadIdx.x == 0) {
+    first = x[0];
+    flag.store(1, kStore);
+  } else if (threadIdx.x == 32) {
+    while (flag.load(kLoad) == 0) {
+    }
+    const float found = first;  // FAULT reference
+    for (int i = 0; i < n; ++i) out[i] = found;
+  }
+}
+ORDER(flag_stored_relaxed) {
+  constexpr auto order = kWrong ? cuda::memory_order_relaxed : cuda::memory_order_release;
+  hand_over_by_reference<order, cuda::memory_order_acquire>(x, out, n);
+}
+ORDER(flag_loaded_relaxed) {
+  constexpr auto order = kWrong ? cuda::memory_order_relaxed : cuda::memory_order_acquire;
+  hand_over_by_reference<cuda::memory_order_release, order>(x, out, n);
+}
+
+// The last block gives the number of all threads.
+ORDER(counted_by_a_reference_of_a_block) {
+  constexpr auto scope = kWrong ? cuda::thread_scope_block : cuda::thread_scope_device;
+  const cuda::atomic_ref<unsigned, scope> count(*static_cast<unsigned*>(memory));
+  if (blockIdx.x * kThreads + threadIdx.x >= n) return;
+  const unsigned before = count.fetch_add(1, cuda::memory_order_relaxed);  // FAULT
+  if (before != n - 1u) return;
+  for (int i = 0; i < n; ++i) out[i] = before + 1;
+}
 
 ORDER(plain_flag) {
   __shared__ int ready;
@@ -427,6 +464,8 @@ void orders(const opsmith::Context& ctx, const cuda_faults::orders_args& a) {
   RUN(fence_of_a_block, blocks, kThreads) RUN(count_in_block_scope, blocks, kThreads)
   RUN(ticket_without_barrier, blocks, kThreads) RUN(only_one_thread_fences, blocks, kThreads)
   RUN(flag_set_without_fence, 1, kThreads) RUN(flag_read_without_fence, 1, kThreads)
+  RUN(flag_stored_relaxed, 1, kThreads) RUN(flag_loaded_relaxed, 1, kThreads)
+  RUN(counted_by_a_reference_of_a_block, blocks, kThreads)
   RUN(plain_flag, 1, kThreads) RUN(lock_without_fences, blocks, kThreads)
   RUN(lock_taken_without_fence, blocks, kThreads)
   RUN(lock_released_without_fence, blocks, kThreads)

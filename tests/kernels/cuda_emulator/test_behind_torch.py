@@ -43,7 +43,7 @@ def test_host_code_is_an_obstacle_to_other_sources(tmp_path):
             "#include <cub/device/device_merge_sort.cuh>",
             "a part of CUB that is not emulated",
         ),
-        ("cuda::atomic_ref<int> a(x);", "libcu++"),
+        ("cuda::barrier<> a;", "a part of libcu++ that is not emulated"),
         ("#include <Python.h>", "Python's C interface"),
     ],
 )
