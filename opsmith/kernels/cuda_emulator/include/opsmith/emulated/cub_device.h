@@ -14,7 +14,7 @@ namespace detail {
 
 namespace emulated = opsmith::emulated;
 
-// What an algorithm is called with, besides its own arguments.
+// Holds what an algorithm is called with, besides its own arguments.
 struct Request {
   const char* what;
   void* storage;
