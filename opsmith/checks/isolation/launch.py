@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from opsmith.checks.isolation import child_main
+from opsmith.checks.isolation.sandbox.fork_client import ForkedIntoSandbox, kept_server
 from opsmith.checks.isolation.sandbox.policy import Box, Boxed
 from opsmith.checks.isolation.supervisor import Serve, leave_after, supervise
 
@@ -25,7 +26,7 @@ class Process(Protocol):
 
     pid: int
 
-    def wait(self, timeout: float | None = None) -> int:
+    def wait(self, timeout: float | None = None) -> int | None:
         """Wait for its end; raise `subprocess.TimeoutExpired` after `timeout` seconds."""
 
     def kill(self) -> None:
@@ -76,6 +77,8 @@ def python(
 ) -> Launch:
     """Return a function that runs a module in a new Python, with the arguments ``FD FOLDER``.
 
+    In a sandbox with namespaces, the Python is a fork of a process that has imported the module.
+
     Args:
         module: name of the module, which calls `supervise`.
         environment: function that returns the environment variables of the process, given the
@@ -89,8 +92,17 @@ def python(
         command = [sys.executable, child_main.__file__, module]
         command += [str(channel.answers), str(channel.folder)]
         if box is not None:
+            boxed = box(channel.folder)
+            if boxed.namespaces:
+                return ForkedIntoSandbox(
+                    kept_server(module, variables),
+                    boxed,
+                    (channel.answers,),
+                    channel.requests,
+                    channel.output,
+                )
             return Boxed(
-                box(channel.folder),
+                boxed,
                 command,
                 variables,
                 descriptors=(channel.answers,),

@@ -1,7 +1,7 @@
 """Enter a sandbox, and run a command in it.
 
 The script is run by its path, and imports nothing but Python's own modules. A plan comes as JSON on
-a file descriptor, see `policy.Plan`::
+a file descriptor, see `policy.Box.plan`::
 
     python -I -S enter.py FD
 
@@ -23,6 +23,7 @@ import signal
 import struct
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -50,7 +51,16 @@ class SandboxError(Exception):
 def main() -> None:
     """Carry out the plan on the file descriptor that the command line names."""
     with os.fdopen(int(sys.argv[1]), "rb") as given:
-        plan = json.loads(given.read())
+        enter(json.loads(given.read()))
+
+
+def enter(plan: dict[str, Any], become: Callable[[], object] | None = None) -> NoReturn:
+    """Carry out a plan, and end this process with the command.
+
+    Args:
+        plan: see `policy.Box.plan`.
+        become: function that takes the place of the plan's command; it must not return.
+    """
     _libc.prctl(_SET_PARENT_DEATH, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != plan["parent"]:
         os._exit(1)
@@ -66,7 +76,7 @@ def main() -> None:
         inner = os.fork()
         if not inner:
             os.close(hold)
-            _be_first(plan, alive, outer)
+            _be_first(plan, alive, outer, become)
     except (SandboxError, OSError) as error:
         _tell(status, unavailable=str(error))
         os._exit(1)
@@ -76,7 +86,9 @@ def main() -> None:
     os._exit(os.waitstatus_to_exitcode(ended) & 0xFF)
 
 
-def _be_first(plan: dict[str, Any], alive: int, outer: int) -> NoReturn:
+def _be_first(
+    plan: dict[str, Any], alive: int, outer: int, become: Callable[[], object] | None
+) -> NoReturn:
     """Be the first process of the sandbox: set it up, run the command, and watch it."""
     status = plan["status"]
     try:
@@ -92,12 +104,13 @@ def _be_first(plan: dict[str, Any], alive: int, outer: int) -> NoReturn:
             # It notices the end of the process outside, and then ends the others itself.
             _libc.prctl(_SUBREAPER, 1, 0, 0, 0)
         os.chdir(plan["folder"])
-        _take_name(plan["name"])
+        name = plan["name"].encode()
+        take_name(name, name)
         command = os.fork()
         if not command:
             try:
                 os.close(alive)
-                _run(plan, protected)
+                _run(plan, protected, become)
             except BaseException as error:
                 _tell(status, unavailable=f"{plan['command'][0]}: {error}")
             os._exit(127)
@@ -172,7 +185,7 @@ def _end_children() -> None:
         time.sleep(0.001)
 
 
-def _run(plan: dict[str, Any], protected: list[int]) -> NoReturn:
+def _run(plan: dict[str, Any], protected: list[int], become: Callable[[], object] | None) -> None:
     """Become the command, without privileges."""
     os.setsid()
     _limit(plan)
@@ -189,6 +202,11 @@ def _run(plan: dict[str, Any], protected: list[int]) -> NoReturn:
     _close_all_but(0, 1, 2, *plan["descriptors"])
     for descriptor in plan["descriptors"]:
         os.set_inheritable(descriptor, True)
+    if become is not None:
+        # A new program could be looked at by its own user, so let the user look at this process.
+        _libc.prctl(_SET_DUMPABLE, 1, 0, 0, 0)
+        become()
+        return
     # Python ignores these, and an ignored signal stays ignored.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
@@ -276,15 +294,15 @@ def _set(path: str, added: int, removed: int, flags: int = 0) -> None:
     _require(done, f"attributes of {path}")
 
 
-def _take_name(name: str) -> None:
-    """Replace the command line that other processes see."""
+def take_name(line: bytes, name: bytes) -> None:
+    """Replace the command line and the name of this process that other processes see."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         start, end = int(fields[45]), int(fields[46])
-        text = name.encode()[: end - start - 1]
+        text = line[: end - start - 1]
         ctypes.memset(start, 0, end - start)
         ctypes.memmove(start, text, len(text))
-    _libc.prctl(_SET_NAME, name.encode()[:15], 0, 0, 0)
+    _libc.prctl(_SET_NAME, name[:15], 0, 0, 0)
 
 
 def _close_all_but(*kept: int) -> None:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -134,69 +135,46 @@ def _outermost(paths: Iterable[str]) -> list[str]:
     return kept
 
 
-class Boxed(subprocess.Popen[bytes]):
-    """A process that enters a sandbox and starts a command in it.
+class Sandboxed:
+    """A command in a sandbox: the first process of the sandbox tells how the command ended.
 
     Args:
         box: the sandbox.
         command: the command and its arguments; the command is an absolute path.
         environment: the environment variables of the command.
-        descriptors: file descriptors that the command inherits.
-        stdin: as for `subprocess.Popen`.
-        stdout: as for `subprocess.Popen`, also for the error output.
-        name: the command line that the sandbox's first process shows.
     """
 
-    def __init__(
-        self,
-        box: Box,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        *,
-        descriptors: Sequence[int] = (),
-        stdin: int = subprocess.DEVNULL,
-        stdout: int = subprocess.DEVNULL,
-        name: str = "sh",
-    ) -> None:
+    pid: int
+    #: The command line that the sandbox's first process shows.
+    name = "sh"
+
+    def __init__(self, box: Box, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self.box = box
         self._told = b""
-        self._status, status = os.pipe()
-        given, give = os.pipe()
-        plan = {
+        self._status, self._tell = os.pipe()
+        weakref.finalize(self, os.close, self._status)
+        self._given, self._give = os.pipe()
+        self._plan = {
             **box.plan(environment),
             "namespaces": box.namespaces,
             "command": list(command),
             "environment": dict(environment),
-            "descriptors": list(descriptors),
-            "status": status,
-            "parent": os.getpid(),
-            "name": name,
+            "name": self.name,
         }
-        self.most = int(plan["memory"])
-        libraries = os.environ.get("LD_LIBRARY_PATH")
-        try:
-            super().__init__(
-                [sys.executable, "-I", "-S", enter.__file__, str(given)],
-                stdin=stdin,
-                stdout=stdout,
-                stderr=subprocess.STDOUT,
-                pass_fds=(given, status, *descriptors),
-                # Python may need it to start; what else it needs, it finds by its path.
-                env={"LD_LIBRARY_PATH": libraries} if libraries else {},
-                cwd="/" if box.namespaces else str(box.folder),
-                start_new_session=True,
-            )
-            os.write(give, json.dumps(plan).encode())
-        finally:
-            for descriptor in (given, give, status):
-                os.close(descriptor)
+        self.most = int(self._plan["memory"])
 
-    def __del__(self, *arguments: Any) -> None:
-        """Close the descriptor for the status."""
-        with contextlib.suppress(OSError, AttributeError):
-            os.close(self._status)
-        with contextlib.suppress(AttributeError):
-            super().__del__(*arguments)
+    def _wait_for_end(self) -> None:
+        """Wait until the process that entered the sandbox has ended."""
+        raise NotImplementedError
+
+    def _hand_over(self, **more: Any) -> None:
+        """Write the plan, completed, where the process that enters the sandbox reads it."""
+        os.write(self._give, json.dumps({**self._plan, **more}).encode())
+
+    def _close(self) -> None:
+        """Close the ends of pipes that only the sandbox needs."""
+        for descriptor in (self._given, self._give, self._tell):
+            os.close(descriptor)
 
     def ended(self) -> dict[str, Any]:
         """Wait for the end, and return how the command ended.
@@ -206,7 +184,7 @@ class Boxed(subprocess.Popen[bytes]):
             ``memory`` or ``processes``; or ``unavailable``: why there is no sandbox. Empty if the
             processes were killed from outside.
         """
-        self.wait()
+        self._wait_for_end()
         while more := os.read(self._status, 1 << 16):
             self._told += more
         return json.loads(self._told.splitlines()[0]) if self._told else {}
@@ -238,6 +216,51 @@ class Boxed(subprocess.Popen[bytes]):
                     if line.startswith("NSpid:") and line.split()[-1] == str(process):
                         return one
         return None
+
+
+class Boxed(Sandboxed, subprocess.Popen[bytes]):
+    """A new process that enters a sandbox and starts a command in it.
+
+    Args:
+        box: the sandbox.
+        command: the command and its arguments; the command is an absolute path.
+        environment: the environment variables of the command.
+        descriptors: file descriptors that the command inherits.
+        stdin: as for `subprocess.Popen`.
+        stdout: as for `subprocess.Popen`, also for the error output.
+    """
+
+    def __init__(
+        self,
+        box: Box,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        descriptors: Sequence[int] = (),
+        stdin: int = subprocess.DEVNULL,
+        stdout: int = subprocess.DEVNULL,
+    ) -> None:
+        Sandboxed.__init__(self, box, command, environment)
+        libraries = os.environ.get("LD_LIBRARY_PATH")
+        try:
+            subprocess.Popen.__init__(
+                self,
+                [sys.executable, "-I", "-S", enter.__file__, str(self._given)],
+                stdin=stdin,
+                stdout=stdout,
+                stderr=subprocess.STDOUT,
+                pass_fds=(self._given, self._tell, *descriptors),
+                # Python may need it to start; what else it needs, it finds by its path.
+                env={"LD_LIBRARY_PATH": libraries} if libraries else {},
+                cwd="/" if box.namespaces else str(box.folder),
+                start_new_session=True,
+            )
+            self._hand_over(status=self._tell, descriptors=list(descriptors), parent=os.getpid())
+        finally:
+            self._close()
+
+    def _wait_for_end(self) -> None:
+        self.wait()
 
 
 @functools.cache
