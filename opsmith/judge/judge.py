@@ -254,6 +254,8 @@ class _Run:
         elif name == "program" and self._is_refused(operator):
             self.add(_row(operator, name, "not applicable", "it is refused already", ""))
         else:
+            # A candidate may be right in some processes only, such as the first that imports it.
+            caller.renew()
             subject = _Judged(operator, REFERENCE, HOST, own=self.kernels[operator.name])
             trial = Trial(subject, name, settings, caller=caller, keep=1)
             self.add(_judged(trial, _CHECKS[name]))

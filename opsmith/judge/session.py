@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 import tempfile
 import time
@@ -60,6 +61,8 @@ class Limits:
         return self.begun + self.run - time.monotonic()
 
 
+#: Half of the smallest id of a process that the candidate gets.
+_FEWEST_IDS = 2000
 #: After a call hung, further calls get this fraction of the time limit, but at least a second.
 _LESS = 0.1
 
@@ -91,7 +94,15 @@ class Session(Caller):
     def box(self, folder: Path) -> Box:
         """Return the sandbox of the candidate's processes."""
         placed = {self._root(files): files.root for files in (self.spec, self.candidate)}
-        return Box(self.limits.namespaces, folder, placed)
+        return Box(self.limits.namespaces, folder, placed, last_id=self._last_id())
+
+    def _last_id(self) -> int:
+        """Draw the last id of a process before the candidate's, an even number."""
+        return 2 * (_FEWEST_IDS + secrets.randbelow(_FEWEST_IDS))
+
+    def renew(self) -> None:
+        """Have another process make the calls that come, so that it imports the candidate anew."""
+        self._restart()
 
     def _root(self, files: Snapshot) -> Path:
         """Return the folder where the candidate's processes find the files of a snapshot.

@@ -170,3 +170,9 @@ def test_a_used_up_limit_of_namespaces_is_named(monkeypatch):
     monkeypatch.setattr(enter, "_libc", SimpleNamespace(unshare=unshare))
     with pytest.raises(enter.SandboxError, match=r"as many as user\.max_user_namespaces allows"):
         enter._unshare()
+
+
+@pytest.mark.parametrize("namespaces", [BOXED])
+def test_ids_of_processes_follow_a_given_one(namespaces):
+    printed, _ = ran("echo $$", namespaces, last_id=4710)
+    assert printed == "4711\n"

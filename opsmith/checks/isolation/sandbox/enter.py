@@ -269,6 +269,8 @@ def _mount(plan: dict[str, Any]) -> None:
     for descriptor in (*shown.values(), *devices.values()):
         os.close(descriptor)
     _bind("proc", "/proc", _NO_SETUID | _NO_DEVICES | _NO_PROGRAMS, "proc")
+    with contextlib.suppress(OSError):  # some kernels are built without it
+        Path("/proc/sys/kernel/ns_last_pid").write_text(str(plan["last_id"]))
     _set("/", _READ_ONLY | _NO_SETUID | _NO_DEVICES, 0, _EVERYTHING_BELOW)
     for name in _DEVICES:
         _set(f"/dev/{name}", 0, _NO_DEVICES)

@@ -43,12 +43,15 @@ class Box:
         folder: the folder that the command starts in; it can be written.
         placed: folders to show, read-only, by the places where they are shown.
         memory: the most bytes that all processes may take together.
+        last_id: the id after which those of the command and its processes follow, where the
+            sandbox has ids of its own.
     """
 
     namespaces: bool
     folder: Path
     placed: Mapping[Path, Path] = field(default_factory=dict)
     memory: int = 0
+    last_id: int = 1
 
     def plan(self, environment: Mapping[str, str]) -> dict[str, Any]:
         """Return the folders and limits, as `enter` expects them."""
@@ -77,6 +80,7 @@ class Box:
             "shared_bytes": _SHARED_BYTES,
             "memory": self.memory or most_memory(),
             "processes": MOST_PROCESSES,
+            "last_id": self.last_id,
             "file_bytes": _LARGEST_FILE,
         }
 
