@@ -25,7 +25,7 @@ from opsmith.kernels.build.version import version as own_version
 from opsmith.kernels.build.watchdog import watched
 from opsmith.wheels import carried, project
 from opsmith.wheels.choice import choose
-from opsmith.wheels.gates import build_gates
+from opsmith.wheels.gates import build_gates, find_headers
 from opsmith.wheels.platforms import Platform, compiling_for, find_levels, find_platform
 from opsmith.wheels.project import Project
 
@@ -65,7 +65,7 @@ def build_wheel(
         The path of the wheel.
 
     Raises:
-        OptionError: the platform, or one of its levels, does not exist.
+        OptionError: the platform, one of its levels, or a release does not exist.
         ExportError: a part of the package cannot be in a wheel.
         BuildError: a kernel does not compile.
         MissingDependencyError: a tool that builds wheels is not installed.
@@ -74,6 +74,7 @@ def build_wheel(
     levels = find_levels(kind, levels)
     project.require_tools(cross=bool(kind.target))
     found = project.read(source, name, version)
+    headers = [find_headers(release) for release in (*found.gates, *gates)]
     files = _python(found)
     kernels, left_out = choose(found, kind)
     if say is not None:
@@ -81,7 +82,7 @@ def build_wheel(
             say(sentence)
     listed, libraries = _libraries(found, kernels, kind, levels, files)
     files.update(libraries)
-    listed["gates"], libraries = build_gates([*found.gates, *gates], kind, say)
+    listed["gates"], libraries = build_gates(headers, kind, say)
     files.update(libraries)
     files[f"{prebuilt.FOLDER}/{prebuilt.LIST}"] = json.dumps(listed, indent=1).encode()
     if report is not None:

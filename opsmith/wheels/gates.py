@@ -47,13 +47,12 @@ _LINK = (
 
 
 def build_gates(
-    asked: Sequence[str], kind: Platform, say: Callable[[str], None] | None = None
+    asked: Sequence[TorchPaths], kind: Platform, say: Callable[[str], None] | None = None
 ) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
     """Build gates for the installed PyTorch, if possible, and for requested releases.
 
     Args:
-        asked: further releases, ``"2.10.0"``, whose headers pip downloads once; or folders that
-            contain them.
+        asked: the headers of further releases, from `find_headers`.
         kind: the platform.
         say: a function that receives the reason if the installed PyTorch gets no gates.
 
@@ -61,7 +60,6 @@ def build_gates(
         A description of each library, and the files by their paths in the package.
 
     Raises:
-        ExportError: the headers of a requested release are not available.
         BuildError: the gates do not compile.
         MissingDependencyError: a tool that building needs is missing.
     """
@@ -73,8 +71,7 @@ def build_gates(
         except OpsmithError as error:
             if say is not None:
                 say(f"no gates for PyTorch {installed.version}, calls pass through Python: {error}")
-    for one in asked:
-        paths = _headers(one)
+    for paths in asked:
         release = prebuilt.release_of(paths.version)
         if release not in found:
             found[release] = _library(kind, paths)
@@ -95,8 +92,12 @@ def build_gates(
     return entries, files
 
 
-def _headers(asked: str) -> TorchPaths:
+def find_headers(asked: str) -> TorchPaths:
     """Return PyTorch's headers, of a release or in a folder.
+
+    Args:
+        asked: a release, ``"2.10.0"``, whose headers pip downloads once; or a folder that contains
+            them.
 
     Raises:
         OptionError: `asked` is neither a release nor a folder of PyTorch.

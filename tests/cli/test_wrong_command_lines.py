@@ -26,6 +26,7 @@ _NUMBERS = itertools.count()
 @pytest.fixture
 def file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPSMITH_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "wrong_line.py"
     path.write_text(OPERATOR.format(name=f"rows_{next(_NUMBERS)}"))
     return path.name
@@ -78,13 +79,14 @@ def file(tmp_path, monkeypatch):
         ("new 1bad", "'1bad' is not an identifier"),
     ],
 )
-def test_a_wrong_command_line_ends_with_2_and_one_line(line, said, file, cli):
+def test_a_wrong_command_line_ends_with_2_and_one_line(line, said, file, cli, tmp_path):
     outcome = cli(*line.replace("FILE", file).split())
     assert outcome.code == 2
     assert outcome.stdout == ""
     assert outcome.stderr.startswith("error: ")
     assert len(outcome.stderr.splitlines()) == 1
     assert said in outcome.stderr
+    assert not (tmp_path / "cache").exists()
 
 
 def test_the_cache_says_where_and_how_large_it_is_and_removes_only_its_own(
