@@ -59,12 +59,15 @@ def pytest_collection() -> Iterator[None]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave a few cases of each slow test in its tier, evenly spread; the others are long.
 
-    A test says `slow(cases=16)` where a few do not state its promise.
+    A test says `slow(cases=16)` where a few do not state its promise. All cases of a test stay that
+    is slow by what it has built alone.
     """
     cases = defaultdict(list)
     for item in items:
         if item.get_closest_marker("slow"):
             cases[item.nodeid.partition("[")[0]].append(item)
+        elif item.get_closest_marker("built"):
+            item.add_marker("slow")
     for several in cases.values():
         count = several[0].get_closest_marker("slow").kwargs.get("cases", _SLOW_CASES)
         kept = {number * len(several) // count for number in range(count)}

@@ -12,6 +12,8 @@ from gallery.bev_pool_v2.bev_pool_v2 import bev_pool_v2, bev_pool_v2_backward
 from gallery.bev_pool_v2.geometry import Grid, lift, pool_ranks, surround_cameras
 from gallery.bev_pool_v2.inputs import camera_case, cases
 
+pytestmark = pytest.mark.built  # its kernels, compiled as users compile them
+
 CASES = list(cases(torch.float64, 0))
 
 

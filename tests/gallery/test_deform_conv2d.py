@@ -26,6 +26,8 @@ from gallery.deform_conv2d.module import deform_conv2d as as_in_torchvision
 from opsmith.kernels import INCLUDE
 from opsmith.kernels.build.toolchain import find_compiler
 
+pytestmark = pytest.mark.built  # its kernels, compiled as users compile them
+
 CASES = list(cases(torch.float64, 0))
 FLOATS = ("input", "offset", "weight", "bias", "mask")
 

@@ -10,6 +10,8 @@ import opsmith
 from opsmith import checks
 from opsmith.kernels import find_device
 
+pytestmark = pytest.mark.built  # a device of the tests, and kernels for it
+
 
 @pytest.mark.slow
 @on_device

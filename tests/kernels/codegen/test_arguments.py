@@ -14,6 +14,8 @@ from opsmith.kernels import kernel_source
 from opsmith.signature import signature_of
 from opsmith.signature.dtypes import ALL_DTYPES
 
+pytestmark = pytest.mark.built  # one library, and one with every dtype
+
 
 def observe(
     x: Float[Tensor, "*batch N"],

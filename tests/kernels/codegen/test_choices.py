@@ -16,6 +16,8 @@ from opsmith.kernels import kernel_source
 from opsmith.operators.core.validation import Validator
 from opsmith.signature import signature_of
 
+pytestmark = pytest.mark.built  # one library; test_messages.py has one among the quick tests
+
 
 def reduce_all(
     xs: list[Float[Tensor, "N C"]],

@@ -10,6 +10,8 @@ from jaxtyping import Float
 from same_words import assert_same_words
 from torch import Tensor
 
+pytestmark = pytest.mark.built  # one library; test_messages.py has one among the quick tests
+
 
 def held(
     q: Float[Tensor, "T H D"],

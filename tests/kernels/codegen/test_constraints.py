@@ -16,6 +16,8 @@ from opsmith.errors import ArgumentError
 from opsmith.operators.core.validation import Validator
 from opsmith.signature import Positive, Sorted, Starts, Total
 
+pytestmark = pytest.mark.built  # one library; test_messages.py has one among the quick tests
+
 
 def constrained(
     x: Annotated[Float[Tensor, "N"], Sorted()],

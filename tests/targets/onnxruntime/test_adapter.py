@@ -14,6 +14,8 @@ from onnx import TensorProto, helper
 
 from opsmith.targets.onnxruntime import library
 
+pytestmark = pytest.mark.built  # three libraries for ONNX Runtime
+
 POSITIONS = 300
 TABLE = ctypes.c_void_p * POSITIONS
 GET_API = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32)

@@ -19,6 +19,8 @@ import opsmith
 from opsmith import ArgumentError, ArtifactError
 from opsmith.kernels.build.audit import dynamic_symbols, is_torch
 
+pytestmark = pytest.mark.built  # an artifact with two libraries
+
 
 class Model(nn.Module):
     def forward(self, x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:

@@ -23,6 +23,8 @@ import ort_operators as operators
 import python_operators as own
 from ort_calls import CALLS, arguments, expected
 
+pytestmark = pytest.mark.built  # a module of nanobind with three kernels
+
 EVERY = [
     operators.everything,
     operators.accumulate,
