@@ -81,6 +81,7 @@ assert not late, late
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["signature", "kernels", "operators", "checks", "cli"])
 def test_every_part_imports_on_its_own(name):
     script = f"""

@@ -33,6 +33,7 @@ def assert_same(found: dict[str, Any], alone: dict[str, Any]) -> None:
     torch.testing.assert_close(found["weights"], alone["weights"], rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_two_ranks_that_share_channels_train_as_one_process(tmp_path: Path) -> None:
     alone = train("", 2, dtype=torch.float64)
     assert_same(on_ranks(2, tmp_path, "--way", "tensor", "--steps", "2"), alone)

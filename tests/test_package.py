@@ -64,6 +64,7 @@ def test_a_wheel_holds_every_file_of_the_package(distributions):
     }
 
 
+@pytest.mark.slow
 def test_a_source_distribution_can_be_tested(distributions):
     with tarfile.open(next(distributions.glob("*.tar.gz"))) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}

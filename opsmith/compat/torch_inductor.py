@@ -98,4 +98,4 @@ def take_calls_that_write_nothing() -> None:
         return original(match, graph, by, *args, **kwargs)
 
     # A static method, which the name of the class finds in each call.
-    ReplacementPatternEntry.replace_with_graph = staticmethod(replace)  # type: ignore[assignment]
+    ReplacementPatternEntry.replace_with_graph = staticmethod(replace)

@@ -147,6 +147,7 @@ def test_the_targets_and_their_options_are_listed(cli):
     assert "    see docs/reference/aotinductor.md" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_form_for_one_operator(folder, cli):
     done = cli(
         "export", "cli_model.py:example", "--form", "cli_test::double=inline", "--out", "one"

@@ -97,6 +97,7 @@ def test_an_import_that_no_wheel_carries_is_refused() -> None:
         carried.adapted("x = 1\nimport opsmith.testing\n", Path("a.py"))
 
 
+@pytest.mark.slow
 def test_importing_a_package_parses_no_shape_and_loads_only_what_declarations_need(
     package: Path,
 ) -> None:
@@ -149,6 +150,7 @@ def test_what_a_package_declares_otherwise_than_when_it_was_built_is_checked(
     assert said in run(package, f"import pack; {text}").stderr
 
 
+@pytest.mark.slow
 def test_what_was_checked_when_a_package_was_built_is_differentiated_as_declared(
     package: Path,
 ) -> None:
