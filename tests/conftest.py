@@ -36,7 +36,7 @@ settings.register_profile("tests", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("tests")
 
 #: Number of cases of one slow test that continuous integration runs.
-_SLOW_CASES = 3
+_SLOW_CASES = 2
 
 # What a trace or an export leaves is a hundred thousand objects that live on: with Python's own
 # thresholds a tenth of the time of these tests goes into looking at them. Each file of tests begins
@@ -57,10 +57,10 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave a few cases of each slow test in its tier, evenly spread; the others are long.
+    """Leave two cases of each slow test in its tier, the first and the last; the others are long.
 
-    A test says `slow(cases=16)` where a few do not state its promise. All cases of a test stay that
-    is slow by what it has built alone.
+    A test says `slow(cases=16)` where two do not state its promise; those are evenly spread. All
+    cases of a test stay that is slow by what it has built alone.
     """
     cases = defaultdict(list)
     for item in items:
@@ -70,7 +70,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
     for several in cases.values():
         count = several[0].get_closest_marker("slow").kwargs.get("cases", _SLOW_CASES)
-        kept = {number * len(several) // count for number in range(count)}
+        # With the last: where two things are combined, both change from the first case to it.
+        kept = {number * (len(several) - 1) // (count - 1) for number in range(count)}
         for number, item in enumerate(several):
             if number not in kept:
                 item.add_marker("long")
