@@ -7,22 +7,21 @@ from pathlib import Path
 
 import torch
 from algorithm_faults import ALGORITHMS
+from behind_torch_faults import BEHIND_TORCH
+from collective_faults import COLLECTIVES
 from jaxtyping import Float32
+from order_faults import LAUNCHES, ORDERS
 from right_results import (
     any_above_half,
     copied,
     count,
     first,
     greatest,
-    greatest_before,
     neighbours,
     reversed_,
-    squared,
     summed,
-    sums_before_in_warps,
     sums_of_four,
     total,
-    total_of_96,
     turned,
 )
 from torch import Tensor
@@ -30,7 +29,7 @@ from torch import Tensor
 from opsmith.checks import harness
 from opsmith.checks.harness import Fault, Phase
 from opsmith.kernels import kernel_source
-from opsmith.kernels.cuda_emulator import emulated
+from opsmith.kernels.cuda_emulator import emulated, emulated_behind_torch
 from opsmith.signature import Signature, signature_of
 
 HERE = Path(__file__).parent
@@ -44,11 +43,19 @@ def orders(x: Float32[Tensor, "N"], fault: str, wrong: bool) -> Float32[Tensor, 
     return x
 
 
+def launches(x: Float32[Tensor, "N"], fault: str, wrong: bool) -> Float32[Tensor, "N"]:
+    return x
+
+
 def collectives(x: Float32[Tensor, "N"], fault: str, wrong: bool) -> Float32[Tensor, "N"]:
     return x
 
 
 def algorithms(x: Float32[Tensor, "N"], fault: str, wrong: bool) -> Float32[Tensor, "N"]:
+    return x
+
+
+def behind_torch(x: Float32[Tensor, "N"], fault: str, wrong: bool) -> Float32[Tensor, "N"]:
     return x
 
 
@@ -162,201 +169,6 @@ FAULTS = {
 }
 
 
-#: The same of faults in the order of accesses and in launches; and the name in the comment that
-#: marks the lines, where these are not in the kernel itself.
-ORDERS = {
-    "fence_before_the_store": (200, total, "CUDA-RACE", "no order of these blocks", "last_sum"),
-    "fence_after_the_ticket": (200, total, "CUDA-RACE", "no order of these blocks", "last_sum"),
-    "fence_of_a_block": (200, total, "CUDA-RACE", "no order of these blocks", "last_sum"),
-    "count_in_block_scope": (
-        200,
-        total,
-        "CUDA-RACE",
-        "the scope of such an operation is one block",
-        "",
-    ),
-    "ticket_without_barrier": (
-        200,
-        total,
-        "CUDA-RACE",
-        "(shared memory 'last'|scratch memory)",
-        "ticket_without_barrier last_sum",
-    ),
-    "only_one_thread_fences": (200, reversed_, "CUDA-RACE", "no order of these blocks", ""),
-    "flag_set_without_fence": (100, total, "CUDA-RACE", "shared memory 'tile'", "flag"),
-    "flag_read_without_fence": (100, total, "CUDA-RACE", "shared memory 'tile'", "flag"),
-    "flag_stored_relaxed": (100, first, "CUDA-RACE", "shared memory 'first'", "reference"),
-    "flag_loaded_relaxed": (100, first, "CUDA-RACE", "shared memory 'first'", "reference"),
-    "counted_by_a_reference_of_a_block": (
-        200,
-        count,
-        "CUDA-RACE",
-        "the scope of such an operation is one block",
-        "",
-    ),
-    "plain_flag": (100, first, "CUDA-RACE", "shared memory 'ready'", ""),
-    "lock_without_fences": (200, total, "CUDA-RACE", "a race: .* writes|reads", "locked"),
-    "lock_taken_without_fence": (200, total, "CUDA-RACE", "a race: .*", "locked"),
-    "lock_released_without_fence": (200, total, "CUDA-RACE", "a race: .*", "locked"),
-    "lock_of_a_block_in_a_grid": (
-        200,
-        total,
-        "CUDA-RACE",
-        "the scope of such an operation is one block",
-        "",
-    ),
-    "lock_released_by_a_store": (200, total, "CUDA-RACE", "a race: .*", "lock_released_by_a_store"),
-    "waits_for_a_later_block": (
-        200,
-        copied,
-        "CUDA-BARRIER",
-        "CUDA does not promise that another block",
-        "",
-    ),
-    "counter_read_and_written": (100, count, "CUDA-RACE", "shared memory 'count'", ""),
-    "maximum_read_and_written": (100, greatest, "CUDA-RACE", "shared memory 'most'", ""),
-    "sum_read_before_it_is_complete": (100, total, "CUDA-RACE", "shared memory 'total'", ""),
-    "histogram_without_atomics": (100, count, "CUDA-RACE", "shared memory 'bins'", ""),
-    "variable_without_atomics": (200, total, "CUDA-RACE", "variable 'device_total'", ""),
-    "variable_written_by_one_block": (200, copied, "CUDA-RACE", "variable 'device_table'", ""),
-    "variable_past_its_end": (
-        200,
-        copied,
-        "MEMORY-BOUNDS",
-        "past the end of variable 'device_table'",
-        "",
-    ),
-    "ldg_of_what_was_written": (
-        100,
-        copied,
-        "CUDA-RACE",
-        "__ldg is for memory that the kernel does not write",
-        "",
-    ),
-    "written_after_ldg": (
-        100,
-        copied,
-        "CUDA-RACE",
-        "__ldg is for memory that the kernel does not write",
-        "",
-    ),
-    "syncwarp_of_half_the_lanes": (
-        40,
-        total,
-        "CUDA-RACE",
-        "neither __syncwarp nor __syncthreads",
-        "",
-    ),
-    "syncwarp_between_warps": (100, turned, "CUDA-RACE", "no __syncthreads", ""),
-    "last_round_without_barrier": (100, total, "CUDA-RACE", "shared memory 'tile'", ""),
-    "one_buffer_for_two_rounds": (200, turned, "CUDA-RACE", "shared memory 'buffers'", ""),
-    "vector_in_unaligned_shared": (100, copied, "CUDA-ALIGNMENT", "not a multiple of 16", ""),
-    "calls_the_host": (100, copied, "CUDA-HOST", "calls of_the_host, a function of the host", ""),
-    "default_stream": (100, copied, "CUDA-LAUNCH", "the default stream", ""),
-    "no_stream": (100, copied, "CUDA-LAUNCH", "the default stream", ""),
-    "copy_on_the_default_stream": (
-        100,
-        copied,
-        "CUDA-LAUNCH",
-        "cudaMemcpyAsync is on the default stream",
-        "",
-    ),
-    "set_on_the_default_stream": (
-        100,
-        copied,
-        "CUDA-LAUNCH",
-        "cudaMemsetAsync is on the default stream",
-        "",
-    ),
-    "more_threads_than_bounds": (
-        100,
-        copied,
-        "CUDA-LAUNCH",
-        "__launch_bounds__ promise at most 96 threads",
-        "",
-    ),
-    "rows_along_y": (100, copied, "CUDA-LAUNCH", "65535 along y and z", ""),
-    "static_and_dynamic_shared": (
-        100,
-        copied,
-        "CUDA-LAUNCH",
-        "40000 bytes of dynamic shared memory and 16384 declared",
-        "",
-    ),
-    "attribute_of_another_kernel": (100, copied, "CUDA-LAUNCH", "of this kernel allows more", ""),
-    "more_than_a_device_has": (100, copied, "CUDA-LAUNCH", "no device has them", ""),
-    "copy_past_a_variable": (
-        100,
-        copied,
-        "MEMORY-BOUNDS",
-        "past the end of variable 'device_table'",
-        "",
-    ),
-}
-
-#: The same of faults with CUB's collectives and numbers of 8 bits.
-COLLECTIVES = {
-    "memory_of_a_reduction_used_again": (100, total_of_96, "CUDA-RACE", "shared memory 'room'", ""),
-    "sum_taken_by_all": (90, total, "", "^$", ""),
-    "sum_in_a_branch": (90, total, "CUDA-BARRIER", "__syncthreads", ""),
-    "sum_of_those_that_have_none": (90, total, "", "^$", ""),
-    "declared_for_other_threads": (
-        90,
-        total,
-        "CUDA-UNDEFINED",
-        "cub::BlockReduce in a block of another size than it was declared for",
-        "",
-    ),
-    "one_memory_for_two_warps": (90, total, "CUDA-RACE", "shared memory 'rooms'", ""),
-    "memory_in_a_union": (384, summed, "CUDA-RACE", "shared memory 'room'", ""),
-    "load_past_the_end": (383, copied, "MEMORY-BOUNDS", "past the end of argument 'x'", ""),
-    "store_past_the_end": (383, copied, "MEMORY-BOUNDS", "past the end of the result", ""),
-    "scan_in_rounds": (200, summed, "CUDA-RACE", "shared memory 'room'", ""),
-    "places_by_an_exclusive_sum": (
-        90,
-        reversed_,
-        "MEMORY-BOUNDS",
-        "past the end of the result",
-        "",
-    ),
-    "not_clamped": (100, copied, "", "^$", ""),
-    "pasted_name": (
-        100,
-        copied,
-        "MEMORY-BOUNDS",
-        "pasted_name.*past the end of the result|past",
-        "",
-    ),
-}
-
-COLLECTIVES |= {
-    "own_value_in_the_sum_before": (90, sums_before_in_warps, "", "^$", ""),
-    "own_value_in_the_most_before": (90, greatest_before, "", "^$", ""),
-    "copy_not_waited_for": (90, reversed_, "CUDA-RACE", "fills by an asynchronous copy", ""),
-    "copy_not_committed": (90, copied, "CUDA-RACE", "has not waited for", ""),
-    "copy_waited_for_by_its_thread_alone": (
-        90,
-        reversed_,
-        "CUDA-RACE",
-        "asynchronous copy|shared memory 'tile'.*no(ne)? .*__syncthreads|__syncwarp",
-        "",
-    ),
-    "second_stage_read_early": (150, copied, "CUDA-RACE", "fills by an asynchronous copy", ""),
-    "copy_of_a_group_not_waited_for": (90, reversed_, "CUDA-RACE", "asynchronous copy", ""),
-    "sum_not_cleared": (256, squared, "", "^$", ""),
-    "product_of_some_lanes": (256, squared, "CUDA-UNDEFINED", "for all lanes", "multiply"),
-    "matrix_without_barrier": (256, squared, "CUDA-RACE", "neither __syncwarp", "multiply"),
-    "matrix_of_odd_stride": (256, squared, "CUDA-UNDEFINED", "multiple of 16 bytes", "multiply"),
-    "matrix_past_the_end": (
-        256,
-        squared,
-        "MEMORY-BOUNDS",
-        "past the end of the result",
-        "multiply",
-    ),
-    "matrix_by_columns": (256, squared, "", "^$", ""),
-}
-
 #: Right kernels of unusual form: for how many elements, and what is right.
 UNUSUAL = {
     "double_by_cas": (200, total),
@@ -400,63 +212,78 @@ class Group:
 
     signature: Signature
     faults: dict
+    api: str = "opsmith"
 
     @cached_property
     def source(self):
         return HERE / f"{self.signature.name if self.faults is not FAULTS else 'faults'}.cu"
 
-    def built(self):
-        """Compile the file for the CPU."""
-        source = kernel_source(self.signature, "cuda", self.source)
-        return harness.build(emulated(source, watched=True), emulated=True)
+    @cached_property
+    def build(self):
+        """The file, compiled for the CPU."""
+        source = kernel_source(self.signature, "cuda", self.source, api=self.api)
+        of_cpu = (
+            emulated_behind_torch(source) if self.api == "torch" else emulated(source, watched=True)
+        )
+        return harness.build(of_cpu, emulated=True)
 
-    def case_of(self, name, wrong):
-        """Return the arguments of a call, and the right result."""
+    def called(self, name, wrong, phase):
+        """Call a kernel; return its code and words, or whether the results are right."""
         count, right, *_ = self.faults[name]
         x = torch.rand(count, generator=torch.Generator().manual_seed(count)) + 0.25
         last = {"kernel": name} if self.faults is UNUSUAL else {"fault": name, "wrong": wrong}
-        return {"x": x, **last}, right(x).to(torch.float32)
+        try:
+            ((one,),) = harness.run(self.build, self.signature, [{"x": x, **last}], [phase]).calls
+        except Fault as found:
+            return found.code.removeprefix("OPS-"), str(found)
+        if one.refused:
+            return "", one.refused
+        same = torch.allclose(one.results[0], right(x).to(torch.float32))
+        return ("right" if same else ""), "\n".join(one.remarks)
 
-    def said_of_right(self, build, name, phase):
+    def said_of_right(self, name, phase):
         """Return what is said of the kernel without a fault: nothing, if all is well."""
-        case, right = self.case_of(name, False)
-        try:
-            ((one,),) = harness.run(build, self.signature, [case], [phase]).calls
-        except Fault as found:
-            return str(found)
-        if one.refused or one.remarks:
-            return f"refused: {one.refused}, {one.remarks}"
-        return "" if torch.allclose(one.results[0], right) else "wrong results"
+        found = self.called(name, False, phase)
+        return "" if found == ("right", "") else ": ".join(found)
 
-    def outcome(self, build, name, phase):
-        """Return the code of what was found, and the words; no code for wrong results alone."""
-        try:
-            case, right = self.case_of(name, True)
-            ((one,),) = harness.run(build, self.signature, [case], [phase]).calls
-        except Fault as found:
-            return found.code, str(found)
-        assert not torch.allclose(one.results[0], right), "no fault was found"
-        return "", "\n".join(one.remarks)
+    def missed(self, name, phase):
+        """Return what is said of a fault that is not found as it has to be; else nothing."""
+        _, _, code, words, *_ = self.faults[name]
+        found, message = self.called(name, True, phase)
+        places = self.places(name)
+        if found != code or not re.search(words, message):
+            return f"{found or 'no code'}, expected {code or 'none'}, {words!r}: {message}"
+        named = set(re.findall(rf"{re.escape(str(self.source))}:\d+", message))
+        # Without a message the results alone are wrong.
+        if message and places is not None and not named & places:
+            return f"names {sorted(named)}, expected one of {sorted(places)}: {message}"
+        return ""
 
     def places(self, name):
         """Return the lines that are marked in a fault's kernel, or by its name."""
         lines = self.source.read_text().splitlines()
         mark = self.faults[name][4] if len(self.faults[name]) > 4 else ""
-        marks = tuple(f"// FAULT {one}" for one in (mark or name).split())
-        named = [n for n, text in enumerate(lines, 1) if text.endswith(marks)]
+        if mark is None:
+            return None
+        marks = re.compile(rf"// FAULT\b.*\b({'|'.join((mark or name).split())})\b")
+        named = [n for n, text in enumerate(lines, 1) if marks.search(text)]
         start = next(n for n, text in enumerate(lines) if re.search(rf"\b{name}\b", text))
         end = next(
             (n for n in range(start + 1, len(lines)) if lines[n] in ("}", "  }")), len(lines)
         )
         end = next((n for n in range(start + 1, len(lines)) if lines[n] == "}"), end)
         inside = [n for n in range(start + 1, end + 1) if lines[n - 1].endswith("// FAULT")]
-        return [f"{self.source}:{line}" for line in named or inside]
+        # A compiler gives code in the arguments of a macro the line where the macro begins.
+        macro = next((n for n, text in enumerate(lines, 1) if "AT_DISPATCH" in text), len(lines))
+        return {f"{self.source}:{min(line, macro)}" for line in named or inside}
 
 
 GROUPS = (
     Group(signature_of(faulty, "cuda_faults::faulty"), FAULTS),
     Group(signature_of(orders, "cuda_faults::orders"), ORDERS),
+    Group(signature_of(launches, "cuda_faults::launches"), LAUNCHES),
     Group(signature_of(collectives, "cuda_faults::collectives"), COLLECTIVES),
     Group(signature_of(algorithms, "cuda_faults::algorithms"), ALGORITHMS),
 )
+IN_TORCH = Group(signature_of(behind_torch, "cuda_faults::behind_torch"), BEHIND_TORCH, "torch")
 RIGHT = Group(signature_of(unusual, "cuda_faults::unusual"), UNUSUAL)

@@ -1,4 +1,4 @@
-// Faults in the order of accesses between threads, and in launches; see faults.cu for the form.
+// Faults in the order of accesses between threads; see faults.cu for the form.
 #include "orders.h"
 
 #include <opsmith/cuda.h>
@@ -410,37 +410,6 @@ ORDER(calls_the_host) {
   if (i < n) out[i] = kWrong ? of_the_host(x[i]) : x[i];
 }
 
-// --- launches ----------------------------------------------------------------------------------
-
-__global__ void take(const float* x, float* out, int n) {
-  const int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) out[i] = x[i];
-}
-__global__ void __launch_bounds__(kThreads) take_bounded(const float* x, float* out, int n) {
-  const int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) out[i] = x[i];
-}
-__global__ void take_rows(const float* x, float* out, int n) {
-  const int i = blockIdx.y * blockDim.x + threadIdx.x;
-  if (i < n) out[i] = x[i];
-}
-__global__ void take_shared(const float* x, float* out, int n) {
-  __shared__ float some[4096];  // FAULT static_and_dynamic_shared
-  extern __shared__ float more[];
-  const int i = blockIdx.x * kThreads + threadIdx.x;
-  some[threadIdx.x] = i < n ? x[i] : 0.0f;
-  more[threadIdx.x] = some[threadIdx.x];
-  __syncthreads();
-  if (i < n) out[i] = more[threadIdx.x];
-}
-__global__ void take_much(const float* x, float* out, int n) {
-  extern __shared__ float more[];
-  const int i = blockIdx.x * kThreads + threadIdx.x;
-  more[threadIdx.x] = i < n ? x[i] : 0.0f;
-  __syncthreads();
-  if (i < n) out[i] = more[threadIdx.x];
-}
-
 }  // namespace
 
 #define RUN(name, grid, block)                                                             \
@@ -472,7 +441,7 @@ void orders(const opsmith::Context& ctx, const cuda_faults::orders_args& a) {
   RUN(lock_of_a_block_in_a_grid, blocks, kThreads)
   RUN(lock_released_by_a_store, blocks, kThreads) RUN(waits_for_a_later_block, blocks, kThreads)
   RUN(counter_read_and_written, 1, kThreads) RUN(maximum_read_and_written, 1, kThreads)
-  RUN(sum_read_before_it_is_complete, 1, kThreads) 
+  RUN(sum_read_before_it_is_complete, 1, kThreads)
   RUN(histogram_without_atomics, 1, kThreads) RUN(variable_without_atomics, blocks, kThreads)
   RUN(variable_written_by_one_block, blocks, kThreads)
   RUN(variable_past_its_end, blocks, kThreads) RUN(ldg_of_what_was_written, blocks, kThreads)
@@ -480,56 +449,6 @@ void orders(const opsmith::Context& ctx, const cuda_faults::orders_args& a) {
   RUN(syncwarp_between_warps, blocks, kThreads) RUN(last_round_without_barrier, 1, kThreads)
   RUN(one_buffer_for_two_rounds, 1, kThreads) RUN(vector_in_unaligned_shared, blocks, kThreads)
   RUN(calls_the_host, blocks, kThreads)
-      // clang-format on
-      const float* x = a.x.data();
-  float* out = a.out.data();
-  if (a.fault == "default_stream") {
-    take<<<blocks, kThreads, 0, a.wrong ? nullptr : stream>>>(x, out, n);  // FAULT
-  }
-  if (a.fault == "no_stream") {
-    if (a.wrong) {
-      take<<<blocks, kThreads>>>(x, out, n);  // FAULT
-    } else {
-      take<<<blocks, kThreads, 0, stream>>>(x, out, n);
-    }
-  }
-  if (a.fault == "copy_on_the_default_stream") {
-    const size_t all = n * sizeof(float);
-    if (a.wrong) {
-      cudaMemcpyAsync(out, x, all, cudaMemcpyDeviceToDevice);  // FAULT
-    } else {
-      cudaMemcpyAsync(out, x, all, cudaMemcpyDeviceToDevice, stream);
-    }
-  }
-  if (a.fault == "set_on_the_default_stream") {
-    cudaMemsetAsync(out, 0, n * sizeof(float), a.wrong ? nullptr : stream);  // FAULT
-    take<<<blocks, kThreads, 0, stream>>>(x, out, n);
-  }
-  if (a.fault == "more_threads_than_bounds") {
-    take_bounded<<<blocks, a.wrong ? 128 : kThreads, 0, stream>>>(x, out, n);  // FAULT
-  }
-  if (a.fault == "rows_along_y") {
-    take_rows<<<dim3(1, a.wrong ? 65536 : 200), 1, 0, stream>>>(x, out, n);  // FAULT
-  }
-  if (a.fault == "static_and_dynamic_shared") {
-    take_shared<<<blocks, kThreads, a.wrong ? 40000 : 4000, stream>>>(x, out, n);
-  }
-  if (a.fault == "attribute_of_another_kernel") {
-    const auto kernel = a.wrong ? take_shared : take_much;
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 65536);
-    take_much<<<blocks, kThreads, 65536, stream>>>(x, out, n);  // FAULT
-  }
-  if (a.fault == "more_than_a_device_has") {
-    const int most = (a.wrong ? 228 : 227) << 10;
-    cudaFuncSetAttribute(take_much, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
-    take_much<<<blocks, kThreads, most, stream>>>(x, out, n);  // FAULT
-  }
-  if (a.fault == "copy_past_a_variable") {
-    const float ones[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
-    const size_t count = a.wrong ? 9 : 8;
-    cudaMemcpyToSymbolAsync(device_table, ones, count * sizeof(float), 0,  // FAULT
-                            cudaMemcpyHostToDevice, stream);
-    take<<<blocks, kThreads, 0, stream>>>(x, out, n);
-  }
+  // clang-format on
 }
 OPSMITH_KERNEL(cuda_faults, orders, cuda)
