@@ -157,7 +157,8 @@ def _is_one_function(kernel: str, code: str) -> bool:
 
 def _is_variable(kernel: str, before: str) -> bool:
     """Return whether an expression surely names a variable, by the code before it."""
-    if kernel.endswith("]"):
+    # A kernel cannot be a member of a class, so a member holds a pointer to one.
+    if kernel.endswith("]") or re.search(r"(?:\.|->)\s*\w+\Z", kernel):
         return True
     return (
         re.fullmatch(r"[A-Za-z_]\w*", kernel) is not None

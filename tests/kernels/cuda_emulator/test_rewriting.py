@@ -51,6 +51,8 @@ def test_a_launch_becomes_a_call(tmp_path, launch, kernel, configuration, argume
         ("", "run_##type##2d_kernel<T, A / 2>", ""),
         ("", "ns::run_ ## \\\n type", ""),
         ("", "table.kernels[n + 1]", "table.kernels[n + 1]"),
+        ("", "row.kernel", "row.kernel"),
+        ("", "table[n]->kernel", "table[n]->kernel"),
         ("auto kernel = &f<T>; ", "kernel", "kernel"),
         ("extern void (*kernel)(int); ", "kernel", "kernel"),
         ("if (kernel == 2) ", "kernel", ""),
