@@ -114,6 +114,20 @@ ALGORITHMS = {
         "thrust::copy_if wrote 4 elements past the end of scratch memory",
         "",
     ),
+    "kept_over_its_input": (
+        90,
+        copied,
+        "CUDA-UNDEFINED",
+        "thrust::copy_if writes into the memory that it reads",
+        "keep",
+    ),
+    "kept_over_its_stencil": (
+        90,
+        copied,
+        "CUDA-UNDEFINED",
+        "thrust::copy_if writes into the memory that it reads",
+        "keep",
+    ),
     "different_ones_unsorted": (90, seven, "", "^$", ""),
     "scan_of_what_nothing_wrote": (
         90,

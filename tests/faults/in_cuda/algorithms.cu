@@ -299,6 +299,19 @@ ALGORITHM(kept_in_too_little) {
   thrust::copy(c.policy(), kept, kept + c.n, c.out);
 }
 
+template <bool kWrong>
+void keep(const Call& c, bool over_its_input) {
+  auto* copy = c.room<float>(c.n);
+  thrust::copy(c.policy(), c.x, c.x + c.n, copy);
+  const float* from = over_its_input ? copy : c.x;
+  const float* stencil = over_its_input ? c.x : copy;
+  thrust::copy_if(c.policy(), from, from + c.n, stencil, kWrong ? copy : c.out,  // FAULT keep
+                  [] __device__(float x) { return x > 0; });
+  if constexpr (kWrong) thrust::copy(c.policy(), copy, copy + c.n, c.out);
+}
+ALGORITHM(kept_over_its_input) { keep<kWrong>(c, true); }
+ALGORITHM(kept_over_its_stencil) { keep<kWrong>(c, false); }
+
 ALGORITHM(different_ones_unsorted) {
   auto* numbers = c.room<int>(c.n);
   thrust::transform(c.policy(), thrust::make_counting_iterator(0),
@@ -348,6 +361,8 @@ void run(const std::string& name, const Call& c) {
       ROW(total_as_int),
       ROW(equal_keys_in_order),
       ROW(kept_in_too_little),
+      ROW(kept_over_its_input),
+      ROW(kept_over_its_stencil),
       ROW(different_ones_unsorted),
       ROW(scan_of_what_nothing_wrote),
   };

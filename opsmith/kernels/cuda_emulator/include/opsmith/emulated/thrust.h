@@ -353,10 +353,14 @@ Out copy_if(const detail::Policy& policy, In first, In last, Out out, Predicate 
 template <typename In, typename Stencil, typename Out, typename Predicate>
 Out copy_if(const detail::Policy& policy, In first, In last, Stencil stencil, Out out,
             Predicate predicate) {
+  const auto from = detail::raw(first);
   const auto by = detail::raw(stencil);
+  const auto to = detail::raw(out);
+  const uint64_t items = detail::between(first, last);
+  opsmith::emulated::check_apart("thrust::copy_if", from, items, to, items, false, policy.place);
+  opsmith::emulated::check_apart("thrust::copy_if", by, items, to, items, false, policy.place);
   return out +
-         static_cast<ptrdiff_t>(detail::kept(policy, "thrust::copy_if", detail::raw(first),
-                                             detail::raw(out), detail::between(first, last),
+         static_cast<ptrdiff_t>(detail::kept(policy, "thrust::copy_if", from, to, items,
                                              [=](uint64_t i) mutable { return predicate(by[i]); }));
 }
 template <typename It, typename Predicate>
