@@ -31,11 +31,15 @@ _THRUST = (
     r"|plus|minus|multiplies|divides|maximum|minimum|less|less_equal|greater|greater_equal"
     r"|equal_to|not_equal_to|logical_(?:and|or|not)|negate|identity"
 )
-_LIBCUXX = r"std|atomic_ref|atomic_thread_fence|memory_order\w*|thread_scope\w*"
+_LIBCUXX = (
+    r"std|atomic_ref|atomic_thread_fence|memory_order\w*|thread_scope\w*"
+    r"|(?:make_)?pipeline|pipeline_(?:shared_state|role|consumer_wait_prior)|memcpy_async"
+    r"|aligned_size_t"
+)
 _HEADERS = (
     (rf"cub/(?!(?:{_CUB_HEADERS})\.cuh)", "a part of CUB that is not emulated"),
     (rf"thrust/(?!(?:{_THRUST_HEADERS})\.h)", "a part of Thrust that is not emulated"),
-    (r"cuda/(?!atomic$)", "a part of libcu++ that is not emulated"),
+    (r"cuda/(?!(?:atomic|pipeline)$)", "a part of libcu++ that is not emulated"),
     (r"crt/mma", "tensor cores (crt/mma.h)"),
     (r"cute/|cutlass/", "CUTLASS"),
     (

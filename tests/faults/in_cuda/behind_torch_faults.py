@@ -1,14 +1,14 @@
 """The planted faults of CUDA sources with PyTorch's host code."""
 
 import torch
-from right_results import copied, total
+from right_results import copied, total, turned_by_64
 
 #: By name: how many elements show the fault, what is right, the code, the words, and the mark;
 #: `None` where no line is named.
 BEHIND_TORCH = {
     "no_barrier": (
         100,
-        lambda x: torch.cat([part.flip(0) for part in x.split(64)]),
+        turned_by_64,
         "CUDA-RACE",
         "shared memory 'tile'",
         "",

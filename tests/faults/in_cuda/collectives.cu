@@ -2,9 +2,7 @@
 // faults.cu for the form.
 #include "collectives.h"
 
-#include <cooperative_groups/memcpy_async.h>
 #include <cuda_fp8.h>
-#include <cuda_pipeline.h>
 #include <mma.h>
 #include <opsmith/cuda.h>
 #include <cub/cub.cuh>
@@ -193,65 +191,6 @@ COLLECTIVE(own_value_in_the_most_before) {
   if (int(threadIdx.x) < n) out[threadIdx.x] = before;
 }
 
-// --- asynchronous copies -----------------------------------------------------------------------
-
-__device__ void copy_one(float* tile, const float* x, int n) {
-  const int i = threadIdx.x;
-  __pipeline_memcpy_async(&tile[i], &x[min(i, n - 1)], sizeof(float), i < n ? 0 : sizeof(float));
-}
-
-COLLECTIVE(copy_not_waited_for) {
-  __shared__ float tile[kThreads];
-  copy_one(tile, x, n);
-  __pipeline_commit();
-  if constexpr (!kWrong) __pipeline_wait_prior(0);
-  __syncthreads();
-  if (int(threadIdx.x) < n) out[threadIdx.x] = tile[n - 1 - threadIdx.x];  // FAULT
-}
-
-COLLECTIVE(copy_not_committed) {
-  __shared__ float tile[kThreads];
-  copy_one(tile, x, n);
-  if constexpr (!kWrong) __pipeline_commit();
-  __pipeline_wait_prior(0);
-  __syncthreads();
-  if (int(threadIdx.x) < n) out[threadIdx.x] = tile[threadIdx.x];  // FAULT
-}
-
-COLLECTIVE(copy_waited_for_by_its_thread_alone) {
-  __shared__ float tile[kThreads];
-  copy_one(tile, x, n);
-  __pipeline_commit();
-  __pipeline_wait_prior(0);
-  if constexpr (!kWrong) __syncthreads();
-  if (int(threadIdx.x) < n) out[threadIdx.x] = tile[n - 1 - threadIdx.x];  // FAULT
-}
-
-COLLECTIVE(second_stage_read_early) {
-  __shared__ float tile[2][kThreads];
-  for (int stage = 0; stage < 2; ++stage) {
-    copy_one(tile[stage], x + stage * kThreads, n - stage * kThreads);
-    __pipeline_commit();
-  }
-  __pipeline_wait_prior(1);
-  out[threadIdx.x] = tile[0][threadIdx.x];
-  if constexpr (!kWrong) __pipeline_wait_prior(0);
-  const int i = kThreads + threadIdx.x;
-  if (i < n) out[i] = tile[1][threadIdx.x];  // FAULT
-}
-
-COLLECTIVE(copy_of_a_group_not_waited_for) {
-  __shared__ float tile[kThreads];
-  const auto block = cooperative_groups::this_thread_block();
-  cooperative_groups::memcpy_async(block, tile, x, n * sizeof(float));
-  if constexpr (kWrong) {
-    block.sync();
-  } else {
-    cooperative_groups::wait(block);
-  }
-  if (int(threadIdx.x) < n) out[threadIdx.x] = tile[n - 1 - threadIdx.x];  // FAULT
-}
-
 // --- tensor cores ------------------------------------------------------------------------------
 
 enum class Slip { none, not_cleared, some_lanes, no_barrier, odd_stride, past_the_end, by_columns };
@@ -324,11 +263,6 @@ void launch(const std::string& name, cudaStream_t stream, const float* x, float*
       ROW(not_clamped),
       ROW(own_value_in_the_sum_before),
       ROW(own_value_in_the_most_before),
-      ROW(copy_not_waited_for),
-      ROW(copy_not_committed),
-      ROW(copy_waited_for_by_its_thread_alone),
-      ROW(second_stage_read_early),
-      ROW(copy_of_a_group_not_waited_for),
       ROW(sum_not_cleared),
       ROW(product_of_some_lanes),
       ROW(matrix_without_barrier),

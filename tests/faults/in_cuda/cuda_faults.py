@@ -9,6 +9,7 @@ import torch
 from algorithm_faults import ALGORITHMS
 from behind_torch_faults import BEHIND_TORCH
 from collective_faults import COLLECTIVES
+from copy_faults import COPIES
 from jaxtyping import Float32
 from order_faults import LAUNCHES, ORDERS
 from right_results import (
@@ -48,6 +49,10 @@ def launches(x: Float32[Tensor, "N"], fault: str, wrong: bool) -> Float32[Tensor
 
 
 def collectives(x: Float32[Tensor, "N"], fault: str, wrong: bool) -> Float32[Tensor, "N"]:
+    return x
+
+
+def copies(x: Float32[Tensor, "N"], fault: str, wrong: bool) -> Float32[Tensor, "N"]:
     return x
 
 
@@ -244,7 +249,7 @@ class Group:
     def said_of_right(self, name, phase):
         """Return what is said of the kernel without a fault: nothing, if all is well."""
         found = self.called(name, False, phase)
-        return "" if found == ("right", "") else ": ".join(found)
+        return "" if found == ("right", "") else ": ".join(found).strip(": ") or "wrong results"
 
     def missed(self, name, phase):
         """Return what is said of a fault that is not found as it has to be; else nothing."""
@@ -283,6 +288,7 @@ GROUPS = (
     Group(signature_of(orders, "cuda_faults::orders"), ORDERS),
     Group(signature_of(launches, "cuda_faults::launches"), LAUNCHES),
     Group(signature_of(collectives, "cuda_faults::collectives"), COLLECTIVES),
+    Group(signature_of(copies, "cuda_faults::copies"), COPIES),
     Group(signature_of(algorithms, "cuda_faults::algorithms"), ALGORITHMS),
 )
 IN_TORCH = Group(signature_of(behind_torch, "cuda_faults::behind_torch"), BEHIND_TORCH, "torch")

@@ -15,6 +15,10 @@ def turned(x):
     return torch.cat([part.flip(0) for part in x.split(96)])
 
 
+def turned_by_64(x):
+    return torch.cat([part.flip(0) for part in x.split(64)])
+
+
 def neighbours(x):
     padded = torch.zeros(32)
     padded[: min(len(x), 32)] = x[:32]

@@ -5,7 +5,7 @@ from cuda_faults import GROUPS, RIGHT, phase_of
 
 #: Each has an order of its own, and memory that begins otherwise.
 PHASES = [phase_of(1), phase_of(2, 0x7F)]
-IN_KERNELS, IN_ORDERS, IN_LAUNCHES, WITH_COLLECTIVES, WITH_ALGORITHMS = GROUPS
+IN_KERNELS, IN_ORDERS, IN_LAUNCHES, WITH_COLLECTIVES, IN_COPIES, WITH_ALGORITHMS = GROUPS
 
 
 def said_of_right_ones(group):
@@ -42,6 +42,12 @@ def test_a_fault_of_a_launch_is_found_and_named_with_its_line(fault):
 @pytest.mark.parametrize("fault", WITH_COLLECTIVES.faults)
 def test_a_fault_with_a_collective_is_found_and_named_with_its_line(fault):
     check(WITH_COLLECTIVES, fault)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", IN_COPIES.faults)
+def test_a_fault_of_an_asynchronous_copy_is_found_and_named_with_its_line(fault):
+    check(IN_COPIES, fault)
 
 
 @pytest.mark.slow

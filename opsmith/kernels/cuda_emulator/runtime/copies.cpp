@@ -59,16 +59,48 @@ void commit_copies() {
   if (state().current != nullptr) ++state().current->copy_groups;
 }
 
+namespace {
+
+// Takes the copies out of those under way that fulfil a condition.
+template <typename Condition>
+std::vector<Copy> take(Condition condition) {
+  std::vector<Copy>& all = state().copies;
+  std::vector<Copy> taken;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(taken), condition);
+  std::erase_if(all, condition);
+  return taken;
+}
+
+}  // namespace
+
 void wait_for_copies(uint64_t groups) {
-  State& s = state();
+  const State& s = state();
   if (s.current == nullptr || s.copies.empty()) return;
-  const auto is_due = [&](const Copy& copy) {
-    return copy.thread == s.current->number && copy.group + groups < s.current->copy_groups;
-  };
-  std::vector<Copy> due;
-  std::copy_if(s.copies.begin(), s.copies.end(), std::back_inserter(due), is_due);
-  std::erase_if(s.copies, is_due);
-  for (const Copy& copy : due) make(copy);
+  for (const Copy& copy : take([&](const Copy& one) {
+         return one.stage == nullptr && one.thread == s.current->number &&
+                one.group + groups < s.current->copy_groups;
+       })) {
+    make(copy);
+  }
+}
+
+// The copies are made in the name of the thread that commits them, since its arrival at the stage
+// orders them before what others do after their wait.
+void commit_copies_to(const void* stage) {
+  State& s = state();
+  if (s.current == nullptr) return;
+  for (Copy& copy : take([&](const Copy& one) {
+         return one.thread == s.current->number && one.group == s.current->copy_groups;
+       })) {
+    make(copy);
+    copy.stage = stage;
+    s.copies.push_back(copy);
+  }
+  commit_copies();
+}
+
+void wait_for_stage(const void* stage) {
+  std::erase_if(state().copies, [&](const Copy& one) { return one.stage == stage; });
 }
 
 }  // namespace opsmith::emulated

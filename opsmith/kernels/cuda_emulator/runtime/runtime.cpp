@@ -243,6 +243,7 @@ void run_block(uint32_t number) {
   s.alive = s.threads_of_block;
   s.at_barrier = 0;
   s.shared_bytes = 0;
+  s.copies.clear();
   s.ready.resize(s.threads_of_block);
   std::iota(s.ready.begin(), s.ready.end(), 0u);
   for (Warp& warp : s.warps) warp = {every_lane, 0};
@@ -316,7 +317,6 @@ void launch(const Launch& launch) {
   s.variables.clear();
   s.dynamic = nullptr;
   s.locations.clear();
-  s.copies.clear();
   const auto blocks = static_cast<uint32_t>(std::min<uint64_t>(count_of(launch.grid), UINT32_MAX));
   std::vector<uint32_t> order(blocks);
   for (uint32_t i = 0; i < blocks; ++i) order[i] = i;

@@ -140,6 +140,7 @@ struct Copy {
   char* from;
   uint64_t bytes, zeros;
   const void* place;
+  const void* stage = nullptr;  // of a pipeline that several threads wait for
 };
 
 struct State {

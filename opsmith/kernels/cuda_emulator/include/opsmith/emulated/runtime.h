@@ -210,6 +210,9 @@ OPSMITH_EMULATED_EXPORT void fence(Scope scope);
 OPSMITH_EMULATED_EXPORT void copy_later(void* to, const void* from, uint64_t bytes, uint64_t zeros);
 OPSMITH_EMULATED_EXPORT void commit_copies();
 OPSMITH_EMULATED_EXPORT void wait_for_copies(uint64_t groups);
+// The same for copies that belong to a stage of a pipeline; any thread may wait for them.
+OPSMITH_EMULATED_EXPORT void commit_copies_to(const void* stage);
+OPSMITH_EMULATED_EXPORT void wait_for_stage(const void* stage);
 
 // Called before a load that assumes that the kernel does not write the memory.
 OPSMITH_EMULATED_EXPORT void read_only_access(const void* data, uint64_t bytes);
