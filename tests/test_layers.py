@@ -110,7 +110,7 @@ def test_the_tests_import_each_other_by_names_of_their_own():
     assert [found for found in places.values() if len(found) > 1] == []
 
 
-#: Folders of tests that are no room of opsmith's: what each is for, the Makefile or its files say.
+#: Folders of tests without a package in opsmith/: what each is for, the Makefile or its files say.
 TIERS = [
     *("docs", "faults", "faults/in_cuda", "fuzz", "gallery", "in_triton", "npu", "npu/device"),
 ]

@@ -69,7 +69,7 @@ def dotted(node: ast.AST, known: dict[str, str]) -> str | None:
 
 
 FILES = sorted(path for path in ROOT.rglob("*.py") if COMPAT not in path.parents)
-ROOMS = sorted(COMPAT.glob("*.py"))
+COMPAT_FILES = sorted(COMPAT.glob("*.py"))
 
 
 def test_no_file_but_those_of_compat_uses_a_private_name_of_another_package():
@@ -174,7 +174,7 @@ def named(node: ast.stmt) -> str:
     return ast.unparse(target)
 
 
-USES = [use for path in ROOMS for use in uses(path)]
+USES = [use for path in COMPAT_FILES for use in uses(path)]
 
 
 @pytest.mark.parametrize("use", USES, ids=lambda use: f"{use.where}-{use.name}")
@@ -192,7 +192,7 @@ def test_a_private_name_says_what_is_missed_without_it_and_is_there(use: Use):
 
 
 def test_every_file_of_compat_says_since_when():
-    for path in ROOMS:
+    for path in COMPAT_FILES:
         words = ast.get_docstring(ast.parse(path.read_text())) or ""
         if path.stem not in (
             "__init__",

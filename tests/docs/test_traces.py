@@ -90,7 +90,7 @@ def test_a_trace_enters_the_files_that_its_page_lists_in_that_order(
     assert [file for file in traced[name] if file in listed] == listed
 
 
-def test_every_room_and_alcove_has_its_place_on_a_page() -> None:
+def test_every_package_and_folder_has_its_place_on_a_page() -> None:
     text = "".join(page.read_text() for page in INTERNALS.glob("*.md"))
     folders = {
         path.parent.relative_to(REPOSITORY / "opsmith")
