@@ -40,9 +40,10 @@ IN_HIP = """\
 
 __global__ void sum_row(const float* x, float* out, int64_t columns) {
   float sum = 0;
-  for (int64_t c = threadIdx.x; c < columns; c += warpSize) sum += x[blockIdx.x * columns + c];
+  const int64_t row = hipBlockIdx_x;
+  for (int64_t c = hipThreadIdx_x; c < columns; c += hipBlockDim_x) sum += x[row * columns + c];
   for (int offset = warpSize / 2; offset > 0; offset /= 2) sum += __shfl_down(sum, offset);
-  if (__lane_id() == 0) out[blockIdx.x] = sum;
+  if (__lane_id() == 0) out[row] = sum;
 }
 
 void row_sum(const opsmith::Context& ctx, const warps::row_sum_args& a) {

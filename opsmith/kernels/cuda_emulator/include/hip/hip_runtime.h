@@ -31,6 +31,19 @@ inline constexpr auto hipMemcpyDeviceToDevice = cudaMemcpyDeviceToDevice;
 #define hipFree cudaFree
 #define hipFreeAsync cudaFreeAsync
 
+#define hipThreadIdx_x threadIdx.x
+#define hipThreadIdx_y threadIdx.y
+#define hipThreadIdx_z threadIdx.z
+#define hipBlockIdx_x blockIdx.x
+#define hipBlockIdx_y blockIdx.y
+#define hipBlockIdx_z blockIdx.z
+#define hipBlockDim_x blockDim.x
+#define hipBlockDim_y blockDim.y
+#define hipBlockDim_z blockDim.z
+#define hipGridDim_x gridDim.x
+#define hipGridDim_y gridDim.y
+#define hipGridDim_z gridDim.z
+
 #define HIP_KERNEL_NAME(...) __VA_ARGS__
 #define HIP_DYNAMIC_SHARED(type, name) extern __shared__ type name[];
 #define hipLaunchKernelGGL(kernel, grid, block, shared_bytes, stream, ...) \
