@@ -1,4 +1,4 @@
-"""The planted faults with CUB's collectives, numbers of 8 bits, copies and tensor cores."""
+"""The planted faults with collectives of CUB and of groups, numbers of 8 bits and tensor cores."""
 
 from right_results import (
     copied,
@@ -9,6 +9,7 @@ from right_results import (
     sums_before_in_warps,
     total,
     total_of_96,
+    total_of_exponentials,
 )
 
 #: By name: how many elements show the fault, what is right, the code, the words, and the mark.
@@ -46,6 +47,7 @@ COLLECTIVES = {
     ),
     "own_value_in_the_sum_before": (90, sums_before_in_warps, "", "^$", ""),
     "own_value_in_the_most_before": (90, greatest_before, "", "^$", ""),
+    "lanes_of_nothing_meet": (10, total_of_exponentials, "", "^$", ""),
     "sum_not_cleared": (256, squared, "", "^$", ""),
     "product_of_some_lanes": (256, squared, "CUDA-UNDEFINED", "for all lanes", "multiply"),
     "matrix_without_barrier": (256, squared, "CUDA-RACE", "neither __syncwarp", "multiply"),

@@ -1,7 +1,9 @@
-// Faults with CUB's collectives, asynchronous copies, tensor cores and numbers of 8 bits; see
+// Faults with CUB's collectives, reductions of groups, tensor cores and numbers of 8 bits; see
 // faults.cu for the form.
 #include "collectives.h"
 
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
 #include <cuda_fp8.h>
 #include <mma.h>
 #include <opsmith/cuda.h>
@@ -191,6 +193,28 @@ COLLECTIVE(own_value_in_the_most_before) {
   if (int(threadIdx.x) < n) out[threadIdx.x] = before;
 }
 
+// --- cooperative groups ------------------------------------------------------------------------
+
+// The greatest of some numbers, and the sum of exponentials beside it.
+template <bool kWrong>
+struct Combine {
+  __device__ float2 operator()(float2 a, float2 b) const {
+    const float2 more = a.x > b.x ? a : b, less = a.x > b.x ? b : a;
+    if (!kWrong && less.x == -INFINITY) return more;
+    return {more.x, more.y + less.y * expf(less.x - more.x)};
+  }
+};
+
+COLLECTIVE(lanes_of_nothing_meet) {
+  const auto warp =
+      cooperative_groups::tiled_partition<32>(cooperative_groups::this_thread_block());
+  if (warp.meta_group_rank() != 0) return;
+  const int lane = warp.thread_rank();
+  const float2 own = lane < n ? float2{x[lane], 1.0f} : float2{-INFINITY, 0.0f};
+  const float2 all = cooperative_groups::reduce(warp, own, Combine<kWrong>());
+  if (lane < n) out[lane] = all.y * expf(all.x);
+}
+
 // --- tensor cores ------------------------------------------------------------------------------
 
 enum class Slip { none, not_cleared, some_lanes, no_barrier, odd_stride, past_the_end, by_columns };
@@ -263,6 +287,7 @@ void launch(const std::string& name, cudaStream_t stream, const float* x, float*
       ROW(not_clamped),
       ROW(own_value_in_the_sum_before),
       ROW(own_value_in_the_most_before),
+      ROW(lanes_of_nothing_meet),
       ROW(sum_not_cleared),
       ROW(product_of_some_lanes),
       ROW(matrix_without_barrier),

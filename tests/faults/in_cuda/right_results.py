@@ -38,6 +38,10 @@ def total_of_96(x):
     return x[:96].sum().expand(len(x))
 
 
+def total_of_exponentials(x):
+    return x.exp().sum().expand(len(x))
+
+
 def reversed_(x):
     return x.flip(0)
 

@@ -125,17 +125,21 @@ __attribute__((noinline)) OPSMITH_UNWATCHED T atomically(T* data, Update update)
   return before;
 }
 
+// Combines the lanes' values in pairs, as devices do, so that those of lanes without an element of
+// the user's meet each other as well.
 template <typename T, typename Combine>
 T reduce(const Lanes& lanes, Combine combine) {
-  bool first = true;
-  T result{};
+  T values[warp_size];
+  unsigned count = 0;
   for (unsigned lane = 0; lane < warp_size; ++lane) {
-    if ((lanes.present >> lane & 1) == 0) continue;
-    const T value = from_bits<T>(lanes.values[lane]);
-    result = first ? value : combine(result, value);
-    first = false;
+    if ((lanes.present >> lane & 1) != 0) values[count++] = from_bits<T>(lanes.values[lane]);
   }
-  return result;
+  while (count > 1) {
+    const unsigned half = (count + 1) / 2;
+    for (unsigned i = 0; i + half < count; ++i) values[i] = combine(values[i], values[i + half]);
+    count = half;
+  }
+  return values[0];
 }
 
 }  // namespace opsmith::emulated
