@@ -71,7 +71,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for several in cases.values():
         count = several[0].get_closest_marker("slow").kwargs.get("cases", _SLOW_CASES)
         # With the last: where two things are combined, both change from the first case to it.
-        kept = {number * (len(several) - 1) // (count - 1) for number in range(count)}
+        kept = {number * (len(several) - 1) // max(count - 1, 1) for number in range(count)}
         for number, item in enumerate(several):
             if number not in kept:
                 item.add_marker("long")

@@ -25,7 +25,7 @@ def test_the_picture_of_a_declaration_is_what_show_prints():
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long  # tests/cli/test_check.py states what is printed
 def test_the_recording_of_a_check_is_what_check_prints(tmp_path):
     now = pictures.drawn(pictures.CHECK, pictures.checked(tmp_path))
     drawn = (pictures.ASSETS / "check.svg").read_text()

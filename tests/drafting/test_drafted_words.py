@@ -172,7 +172,7 @@ def checks_dtype(operator):
     return variables if len(variables) > 1 else next(iter(variables.values()))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)  # each takes all checks
 @pytest.mark.parametrize("name", ["halves", "grouped", "farthest", "finite"])
 def test_a_draft_passes_the_checks_as_it_is(name, tmp_path):
     file = tmp_path / f"checked_{name}.py"

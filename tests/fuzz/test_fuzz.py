@@ -16,7 +16,7 @@ from fuzz_child import add_to_each, alike, causes, likeness
 from fuzz_run import Fuzz
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("runtime", ["eager", "transforms"])
 def test_no_call_of_an_operator_crashes_hangs_is_wrong_or_names_no_argument(
     runtime: str, tmp_path: Path

@@ -40,7 +40,7 @@ def test_the_kernel_is_right_in_every_dtype_and_case(operator) -> None:
     passes(operator, examples=8)
 
 
-@pytest.mark.slow
+@pytest.mark.long  # emulates a large image; test_small_operators.py emulates a kernel
 def test_images_that_do_not_fit_at_once_are_taken_one_after_the_other() -> None:
     operator = deform_conv2d_backward_input
     source = operator.kernels["cuda"].source

@@ -115,7 +115,7 @@ class Attention(torch.nn.Module):
         return ms_deform_attn(value, shapes, starts, at, by)
 
 
-@pytest.mark.slow
+@pytest.mark.long  # tests/targets/onnxruntime/test_adapter.py states the words
 def test_onnx_runtime_refuses_them_in_the_same_words(tmp_path: Path) -> None:
     arguments = case(torch.float32, 8, **SMALL)
     opsmith.export(

@@ -8,7 +8,7 @@ import pytest
 import torch
 from on_device import on_device
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long  # the device is for tests alone; test_kernels.py relies on it
 
 HERE = Path(__file__).parent
 

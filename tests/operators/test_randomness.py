@@ -238,6 +238,7 @@ def test_a_monitor_compares_calls_that_draw() -> None:
     assert monitor.counts.compared == 3
 
 
+@pytest.mark.long  # builds a wheel; tests/wheels/test_installed.py states that one works
 def test_a_wheel_without_opsmith_draws_too() -> None:
     from opsmith.wheels import carried
 

@@ -30,7 +30,7 @@ def _reference(module: str, name: str = "") -> Callable[..., Any]:
     return reference
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)  # each takes all checks
 @pytest.mark.parametrize("name", NAMES)
 def test_an_operator_passes_the_quick_checks(name: str) -> None:
     operators = importing.declared_by(_module(name))

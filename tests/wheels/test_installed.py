@@ -35,7 +35,7 @@ def test_it_works_without_opsmith_a_compiler_or_a_cache(site: Path, tmp_path: Pa
     assert not (empty / "cache").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long  # test_it_works_without_... states the main promise
 def test_a_folder_that_is_named_opsmith_is_not_taken_for_it(site: Path) -> None:
     (site / "opsmith").mkdir()
     # opsmith itself lies where the program runs, and an editable install adds its folder.
@@ -82,7 +82,7 @@ def test_torch_writes_its_standard_forms_into_onnx_without_opsmith(site: Path) -
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.long  # test_it_works_without_... states the main promise
 def test_it_takes_dtensors_without_opsmith(site: Path) -> None:
     text = """
         import torch
@@ -178,7 +178,7 @@ def test_a_call_of_what_it_does_not_hold_says_how_to_get_it(site: Path) -> None:
         assert in_triton.startswith("MissingDependencyError sample::weighted_square (cuda): ")
 
 
-@pytest.mark.slow
+@pytest.mark.long  # test_it_works_without_... states the main promise
 def test_two_packages_with_operators_of_one_name_are_told_apart(wheel: Path, site: Path) -> None:
     other = site / "other_ops"
     shutil.copytree(site / "sample_ops", other)

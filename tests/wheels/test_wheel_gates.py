@@ -69,7 +69,7 @@ def test_calls_that_record_or_write_run_no_python_and_give_what_python_gives(pla
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long  # a wheel with gates takes a minute; test_of_all_libraries_... looks into one
 @pytest.mark.parametrize("problem", ["damaged", "does not load"])
 def test_gates_that_do_not_load_are_said_once_and_done_without(place: Path, problem: str) -> None:
     file = change(place)

@@ -76,6 +76,7 @@ def test_a_dimension_ignored_beyond_some_size_is_found(last):
     assert "smallest case: x: float32 (" in row.explain()
 
 
+@pytest.mark.long  # as of a dimension
 @pytest.mark.parametrize("last", [33, 65536])
 @pytest.mark.parametrize("at", [0, -1])
 def test_a_tensor_of_a_list_ignored_beyond_some_size_is_found_at_any_place(last, at, no_shrinking):
@@ -306,6 +307,7 @@ def bounded_sum(x: Float32[Tensor, "N"], window: int) -> Float32[Tensor, "N"]:
     return torch.nn.functional.pad(x, (window - 1, 0)).unfold(0, window, 1).sum(1)
 
 
+@pytest.mark.long  # test_integers_beyond_a_handful_... states most of it
 @pytest.mark.parametrize("where", ["window >= 1", "window % 2 == 0 and window > 0"])
 def test_integers_that_a_condition_bounds_from_below_are_tried_beyond_a_handful(where) -> None:
     conditions = tuple(where.split(" and "))
@@ -319,6 +321,7 @@ def test_integers_that_a_condition_bounds_from_below_are_tried_beyond_a_handful(
     assert checked(lambda x, window: bounded_sum(x, window)).status == "passed"
 
 
+@pytest.mark.long  # test_integers_beyond_a_handful_... states most of it
 def test_integers_that_a_condition_compares_with_a_size_are_tried_beyond_a_handful() -> None:
     def grouped(x: Float32[Tensor, "N"], groups: int) -> Float32[Tensor, "{groups}"]:
         return x.reshape(groups, -1).sum(1)
@@ -330,6 +333,7 @@ def test_integers_that_a_condition_compares_with_a_size_are_tried_beyond_a_handf
     assert re.search(r"groups=\d\d|groups=9", row.case)
 
 
+@pytest.mark.long  # test_integers_beyond_a_handful_... states most of it
 def test_integers_that_decide_sizes_are_tried_beyond_a_handful():
     def repeated(x: Float32[Tensor, "N"], count: int) -> Float32[Tensor, "N {count}"]:
         return x[:, None].repeat(1, count)

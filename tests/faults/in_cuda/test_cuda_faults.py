@@ -32,7 +32,7 @@ def test_a_fault_of_order_is_found_and_named_with_its_lines(fault):
     check(IN_ORDERS, fault)
 
 
-@pytest.mark.slow
+@pytest.mark.long  # a library of its own; those in kernels and in orders stay
 @pytest.mark.parametrize("fault", IN_LAUNCHES.faults)
 def test_a_fault_of_a_launch_is_found_and_named_with_its_line(fault):
     check(IN_LAUNCHES, fault)
@@ -44,19 +44,19 @@ def test_a_fault_with_a_collective_is_found_and_named_with_its_line(fault):
     check(WITH_COLLECTIVES, fault)
 
 
-@pytest.mark.slow
+@pytest.mark.long  # a library of its own; those in kernels and in orders stay
 @pytest.mark.parametrize("fault", IN_COPIES.faults)
 def test_a_fault_of_an_asynchronous_copy_is_found_and_named_with_its_line(fault):
     check(IN_COPIES, fault)
 
 
-@pytest.mark.slow
+@pytest.mark.long  # a library of its own; those in kernels and in orders stay
 @pytest.mark.parametrize("fault", WITH_ALGORITHMS.faults)
 def test_a_fault_with_an_algorithm_of_the_device_is_found_and_named_with_its_line(fault):
     check(WITH_ALGORITHMS, fault)
 
 
-@pytest.mark.slow(cases=len(GROUPS))
+@pytest.mark.slow  # each group is a library; those of the first are built above
 @pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.signature.name)
 def test_right_twins_are_right_in_every_order(group):
     assert said_of_right_ones(group) == {}

@@ -111,6 +111,7 @@ def test_another_build_of_the_same_operators_takes_its_place(artifact: targets.A
     assert load_beside(artifact).stdout == done.stdout
 
 
+@pytest.mark.long  # each builds a library; test_another_schema_is_refused stays
 def test_a_library_that_takes_the_namespace_is_named(
     artifact: targets.Artifact, clashing: Path
 ) -> None:
@@ -128,6 +129,7 @@ def test_another_schema_is_refused(artifact: targets.Artifact) -> None:
     assert "was exported with another aoti_foreign::twice than this process has" in done.stderr
 
 
+@pytest.mark.long  # each builds a library; test_another_schema_is_refused stays
 def test_a_library_that_lacks_the_operator_is_refused(
     artifact: targets.Artifact, tmp_path: Path
 ) -> None:
@@ -142,6 +144,7 @@ def test_a_library_that_lacks_the_operator_is_refused(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.long  # each builds a library; test_another_schema_is_refused stays
 def test_a_library_that_does_not_load_is_refused(
     artifact: targets.Artifact, tmp_path: Path
 ) -> None:

@@ -166,6 +166,7 @@ assert (adding.my_add(x, x) == 3 * x).all()
     assert run(backend_python, script, tmp_path / "dist") == ""
 
 
+@pytest.mark.long  # pip builds in an environment of its own
 def test_pip_makes_a_wheel_for_this_platform(tmp_path) -> None:
     artifact = opsmith.export(my_add, target="python", out=tmp_path / "dist", say=None)
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q"]
