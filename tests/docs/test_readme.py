@@ -12,14 +12,15 @@ FILES = re.compile(r"^`(\w+\.(?:py|cpp))`:\n\n```\w+\n(.*?)^```$", re.MULTILINE 
 OUTPUT = re.compile(r"^prints .*?:\n\n```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.fixture
-def first_operator(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def first_operator(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that a reader of the README has after copying its files."""
+    folder = tmp_path_factory.mktemp("first")
     files = dict(FILES.findall(README.read_text()))
     assert set(files) == {"scale_rows.py", "scale_rows.cpp", "use.py"}
     for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    return tmp_path
+        (folder / name).write_text(text)
+    return folder
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
