@@ -16,7 +16,8 @@ sys.path.insert(0, str(REPOSITORY / "docs" / "site"))
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Every page of the site by its place, as Markdown: those written by hand, and those made.
 
-    Making them takes long, so the test processes of one run share them.
+    The gallery's is empty here. Making the others takes long, so the test processes of one run
+    share them.
     """
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -28,7 +29,16 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return json.loads(file.read_text())
 
 
+@pytest.fixture(scope="session")
+def gallery() -> str:
+    """The gallery's page, for which each operator is built and exported."""
+    import gallery_page
+
+    return gallery_page.page()
+
+
 def _pages() -> dict[str, str]:
+    import gallery_page
     import generated
     import repository
 
@@ -36,5 +46,7 @@ def _pages() -> dict[str, str]:
     written = {
         path.relative_to(docs).as_posix(): path.read_text() for path in sorted(docs.rglob("*.md"))
     }
-    written |= generated.pages()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gallery_page, "page", lambda: "")
+        written |= generated.pages()
     return written | repository.pages(written, docs)

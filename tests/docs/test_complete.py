@@ -12,8 +12,6 @@ from opsmith.checks.report.failure_codes import catalogue
 from opsmith.targets import all_targets
 from opsmith.targets.exporting.artifact import Manifest
 
-pytestmark = pytest.mark.slow
-
 REPOSITORY = Path(__file__).parents[2]
 FENCE = re.compile(r"^```(?:py|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 IMPORT = re.compile(r"^from (opsmith[\w.]*) import \(?([^()]*?)\)?$", re.MULTILINE)
@@ -33,7 +31,6 @@ def api(pages) -> set[str]:
     }
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "module",
     [
@@ -163,15 +160,15 @@ def test_code_that_a_page_links_to_is_shown_whole(pages):
     assert source.rstrip() in pages["repository/gallery/bev_pool_v2/in_jax.py.md"]
 
 
-def test_every_operator_of_the_gallery_is_shown_with_its_graph_and_its_speeds(pages):
-    page = pages["gallery.md"]
+@pytest.mark.long  # exports every operator; tests/docs/test_graphs.py draws one
+def test_every_operator_of_the_gallery_is_shown_with_its_graph_and_its_speeds(gallery):
     for folder in (REPOSITORY / "gallery").iterdir():
         if (folder / "README.md").exists():
-            section = page.partition(f"## {folder.name}\n")[2].partition("\n## ")[0]
+            section = gallery.partition(f"## {folder.name}\n")[2].partition("\n## ")[0]
             assert "├── schema" in section, folder.name
             assert '<svg class="graph"' in section, folder.name
     speeds = re.findall(
         r"\| ([\d.–]+) × faster \|", (REPOSITORY / "docs/explanation/performance.md").read_text()
     )
     assert len(speeds) > 5
-    assert re.findall(r">([\d.–]+) ×</text>", page) == speeds
+    assert re.findall(r">([\d.–]+) ×</text>", gallery) == speeds

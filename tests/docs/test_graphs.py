@@ -8,8 +8,6 @@ import pytest
 import torch
 from graphs import Node
 
-pytestmark = pytest.mark.slow
-
 GALLERY = Path(__file__).parents[2] / "gallery"
 DIAMOND = [
     Node("x", ("x", "float32 3")),
@@ -105,8 +103,9 @@ def test_constants_of_an_onnx_model_are_not_drawn():
     assert [node.inputs for node in found] == [(), ("x",), ("Add 1",), ("Mine 2",)]
 
 
-def test_the_page_has_the_graphs_of_every_operator_of_the_gallery(pages):
-    sections = re.split(r"^## ", pages["gallery.md"], flags=re.MULTILINE)[1:]
+@pytest.mark.long  # exports every operator; test_an_exported_program_is_drawn_... draws one
+def test_the_page_has_the_graphs_of_every_operator_of_the_gallery(gallery):
+    sections = re.split(r"^## ", gallery, flags=re.MULTILINE)[1:]
     operators = {one.partition("\n")[0]: one for one in sections}
     folders = {path.parent.name for path in GALLERY.glob("*/README.md")}
     assert folders <= operators.keys()

@@ -67,7 +67,7 @@ def test_the_program_that_reads_failures_prints_code_message_case_and_command(fo
     assert command.startswith("  opsmith check wrong.py --check reference --seed 0")
 
 
-@pytest.mark.slow
+@pytest.mark.long  # checks four declarations in a process of its own
 def test_what_is_declared_can_be_declared_and_sampled(folder):
     # In a process of its own: what a page declares stays declared.
     script = (

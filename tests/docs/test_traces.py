@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=3)  # one process traces all three
 
 REPOSITORY = Path(__file__).parents[2]
 INTERNALS = REPOSITORY / "docs" / "internals"

@@ -341,7 +341,7 @@ class _Recorder(torch.utils._python_dispatch.TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.slow
+@pytest.mark.long  # compiles by Inductor; TestModule calls the layer
 def test_a_layer_compiles_and_trains() -> None:
     torch.manual_seed(0)
     predict = torch.nn.Conv2d(3, 27, 3, padding=1)

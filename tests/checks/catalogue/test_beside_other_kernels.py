@@ -24,7 +24,7 @@ OPSMITH_KERNEL(beside_cuda, doubled, cuda, float)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long  # builds three libraries; test_cuda_values.py proves a CUDA kernel
 def test_a_cuda_kernel_is_proved_where_the_kernel_for_the_cpu_does_not_build(tmp_path):
     @opsmith.op("beside_cuda::doubled")
     def doubled(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:

@@ -29,7 +29,7 @@ OPSMITH_KERNEL(strided_cuda, {name}, cuda)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)  # a library each
 @pytest.mark.parametrize(
     ("name", "index", "status"),
     [("follows", "i / m * rows + i % m * columns", "passed"), ("forgets", "i", "failed")],

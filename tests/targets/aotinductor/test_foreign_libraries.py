@@ -83,6 +83,7 @@ def test_a_library_that_the_process_has_is_not_loaded_again(
         assert opsmith.load(folder)(torch.ones(3)).tolist() == [3, 3, 3]
 
 
+@pytest.mark.long  # 40 s of builds; test_another_schema_is_refused reads a library
 def test_the_manifest_says_what_the_library_defines(artifact: targets.Artifact) -> None:
     (entry,) = artifact.manifest.details["libraries"]
     assert entry["defines"] == {"aoti_foreign::twice": "twice(Tensor x) -> Tensor"}
