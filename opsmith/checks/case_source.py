@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from opsmith.checks.cases.reruns.failure_database import Stored
 
 
+#: The beginning of the message where the reference accepts no sample.
+REFUSES_ALL = "the reference refuses every sampled case"
+
+
 @dataclass(frozen=True)
 class Selection:
     """The cases that a check asks for; `Trial.each` explains the attributes."""
@@ -174,3 +178,31 @@ class CaseSource:
     def _is_dynamic(self, pair: tuple[Case, Case]) -> bool:
         different = shapes_of(pair[0]) != shapes_of(pair[1])
         return different and all(has_no_small_size(self.operator, case) for case in pair)
+
+
+def explain_no_case(operator: Operator, settings: Settings, counts: CaseCounts) -> str:
+    """Return why no case was run, and what an author does about it."""
+    hint = "Say what arguments may be (Index, Between, Extent), or give cases: register_cases."
+    plain = [
+        repr(parameter.name)
+        for parameter in operator.signature.tensors
+        if parameter.tensor_type is not None and parameter.tensor_type.shape is None
+    ]
+    if plain and counts.refused:
+        hint = (
+            f"{' and '.join(plain)}: declared as plain Tensor, so that samples have any number of "
+            "dimensions, each of any size. Declare what shapes fit together, as in "
+            'Float[Tensor, "N K"] and Float[Tensor, "K M"], or give cases: register_cases.'
+        )
+    if counts.refused:
+        return f"{REFUSES_ALL}, the last with: {counts.refusal}\n{hint}"
+    if settings.given:
+        return "none of the given cases suits this check"
+    if operator.only_registered_cases:
+        return "the functions given to register_cases(only=True) yield no case for this check"
+    if operator.signature.where:
+        hint = (
+            f"If no sizes satisfy where={operator.signature.where!r}, correct the conditions. If "
+            "some sizes do, give cases that have them: register_cases."
+        )
+    return f"no arguments could be sampled that fit the declaration.\n{hint}"

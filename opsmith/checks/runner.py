@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from opsmith.checks.case_runner import Announce
+from opsmith.checks.case_source import REFUSES_ALL, explain_no_case
 from opsmith.checks.cases.case import FAILED_BEFORE, Case
 from opsmith.checks.cases.failure import Failure, Inapplicable
 from opsmith.checks.cases.reruns.failure_database import (
@@ -55,7 +56,6 @@ _DRAW_ALL = ("dispatch", "reference")
 _HANGS = 3
 #: With this many refused samples for each accepted sample, add advice on how to draw fewer.
 _MANY_REFUSED = 10
-_REFUSES_ALL = "the reference refuses every sampled case"
 
 
 def run(
@@ -180,7 +180,7 @@ class _FirstToTell:
 
     def settle(self, position: int, row: Row) -> Row:
         """Return the row, or a row that was not run if an earlier row has reported the same."""
-        if row.code != "OPS-CASES-NONE" or not row.message.startswith(_REFUSES_ALL):
+        if row.code != "OPS-CASES-NONE" or not row.message.startswith(REFUSES_ALL):
             return row
         first = self._told.setdefault((row.operator, row.kernel), row.check)
         subject, check = self._plan[position]
@@ -376,7 +376,9 @@ def run_check(
         with Surroundings(), _without_traces():
             check.run(trial)
         if check.samples and not trial.counts.ran:
-            raise Failure(_no_case(trial), code="OPS-CASES-NONE")
+            raise Failure(
+                explain_no_case(trial.operator, trial.settings, trial.counts), code="OPS-CASES-NONE"
+            )
         status, message = trial.passed()
     except Inapplicable as reason:
         status, message = "not applicable", str(reason)
@@ -461,30 +463,3 @@ def _refused(trial: Trial) -> str:
     if trial.counts.refused < _MANY_REFUSED * trial.counts.ran:
         return text
     return f"{text}. That takes time: say what arguments may be, or register_cases(only=True)"
-
-
-def _no_case(trial: Trial) -> str:
-    hint = "Say what arguments may be (Index, Between, Extent), or give cases: register_cases."
-    plain = [
-        repr(parameter.name)
-        for parameter in trial.signature.tensors
-        if parameter.tensor_type is not None and parameter.tensor_type.shape is None
-    ]
-    if plain and trial.counts.refused:
-        hint = (
-            f"{' and '.join(plain)}: declared as plain Tensor, so that samples have any number of "
-            "dimensions, each of any size. Declare what shapes fit together, as in "
-            'Float[Tensor, "N K"] and Float[Tensor, "K M"], or give cases: register_cases.'
-        )
-    if trial.counts.refused:
-        return f"{_REFUSES_ALL}, the last with: {trial.counts.refusal}\n{hint}"
-    if trial.settings.given:
-        return "none of the given cases suits this check"
-    if trial.operator.only_registered_cases:
-        return "the functions given to register_cases(only=True) yield no case for this check"
-    if trial.signature.where:
-        hint = (
-            f"If no sizes satisfy where={trial.signature.where!r}, correct the conditions. If some "
-            "sizes do, give cases that have them: register_cases."
-        )
-    return f"no arguments could be sampled that fit the declaration.\n{hint}"

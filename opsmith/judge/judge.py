@@ -16,6 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
+from opsmith.checks.case_source import explain_no_case
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure, Inapplicable
 from opsmith.checks.cases.settings import Settings
@@ -298,9 +299,12 @@ def _judged(trial: Trial, run: Callable[[Any], None]) -> Row:
         # Only the candidate's process computes with all threads: see `_again`.
         with threads(1):
             run(trial)
-        if not trial.counts.ran:
-            raise Failure(trial.counts.refusal or "no case could be drawn", code="OPS-CASES-NONE")
-        status, message = trial.passed()
+        if trial.counts.ran:
+            status, message = trial.passed()
+        else:
+            # The specification is the reason, not the candidate.
+            status = "not run"
+            message = explain_no_case(operator, trial.settings, trial.counts)
     except Inapplicable as reason:
         status, message = "not applicable", str(reason)
     except Failure as failure:

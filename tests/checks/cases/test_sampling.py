@@ -317,3 +317,13 @@ def test_more_dimensions_than_one_tensor_has_room_for_can_all_differ():
         case for case in found if len({*case.values["q"].shape, *case.values["v"].shape[2:]}) == 6
     ]
     assert len(differing) > len(found) / 4
+
+
+def test_a_declaration_with_large_sizes_of_its_own_is_sampled():
+    @opsmith.op("sampling::wide")
+    def wide(x: Float[Tensor, "N 300"], w: Float[Tensor, "400 300"]) -> Float[Tensor, "N 400"]:
+        return x @ w.T
+
+    row = checks.run(wide, select=["dispatch"], isolate=False).rows[0]
+    assert row.status == "passed", row.explain()
+    assert row.cases > 0
