@@ -132,7 +132,8 @@ class Session(Caller):
             variables["TMPDIR"] = tempfile.gettempdir()
         if not self.limits.namespaces:
             # Use a separate cache, so that no other process loads what the candidate leaves there.
-            variables["OPSMITH_CACHE"] = str(folder / "cache")
+            # Other programs read this variable too, so that it is no mark of a judge.
+            variables["XDG_CACHE_HOME"] = str(folder / "cache")
         return variables
 
     def kernels(self) -> dict[str, tuple[str, ...] | None]:

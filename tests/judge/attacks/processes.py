@@ -41,7 +41,12 @@ PROCESSES = {
         f"{_OTHERS}out = any('judge' in open(f'/proc/{{one}}/cmdline').read()\n"
         "          for one in others if one not in (os.getppid(), os.getpid()))"
     ),
-    "opens the first process's descriptors": tried("out = bool(os.listdir('/proc/1/fd'))"),
+    "opens the first process's descriptors": tried(
+        # The administrator may read their numbers.
+        "for one in os.listdir('/proc/1/fd'):\n"
+        "    os.close(os.open(f'/proc/1/fd/{one}', os.O_RDONLY | os.O_NONBLOCK))\n"
+        "    out = True"
+    ),
     "traces its parent": _call(101, 16, 1, 0, 0),
     "reads by process_vm_readv": _call(310, 1, 0, 0, 0, 0, 0),
     "writes by process_vm_writev": _call(311, 1, 0, 0, 0, 0, 0),
