@@ -36,10 +36,18 @@ _LIBCUXX = (
     r"|(?:make_)?pipeline|pipeline_(?:shared_state|role|consumer_wait_prior)|memcpy_async"
     r"|aligned_size_t"
 )
+_CUDA_STD_HEADERS = (
+    r"array|bit|bitset|cassert|cfloat|climits|cmath|complex|concepts|cstddef|cstdint|cstdlib"
+    r"|cstring|functional|initializer_list|iterator|limits|numbers|numeric|optional|ratio|span"
+    r"|tuple|type_traits|utility|variant"
+)
 _HEADERS = (
     (rf"cub/(?!(?:{_CUB_HEADERS})\.cuh)", "a part of CUB that is not emulated"),
     (rf"thrust/(?!(?:{_THRUST_HEADERS})\.h)", "a part of Thrust that is not emulated"),
-    (r"cuda/(?!(?:atomic|pipeline)$)", "a part of libcu++ that is not emulated"),
+    (
+        rf"cuda/(?!(?:atomic|pipeline|std/(?:{_CUDA_STD_HEADERS}))$)",
+        "a part of libcu++ that is not emulated",
+    ),
     (r"crt/mma", "tensor cores (crt/mma.h)"),
     (r"cute/|cutlass/", "CUTLASS"),
     (
@@ -82,7 +90,8 @@ _WORDS = (
     ),
     (r"\b__cluster_dims__\b|\bcudaLaunchKernelEx\w*", "clusters of blocks"),
     (
-        rf"(?<!::)\bcuda\s*::\s*(?!(?:{_LIBCUXX})\b)\w+",
+        rf"(?<!::)\bcuda\s*::\s*(?!(?:{_LIBCUXX})\b)\w+"
+        r"|\bcuda\s*::\s*std\s*::\s*(?:atomic(?!_)|atomic_ref|barrier|latch|\w+_semaphore)\b",
         "a part of libcu++ that is not emulated",
     ),
     (r"\btex(?:1D|2D|3D)\w*\s*[<(]|\btexture\s*<|\bcudaTextureObject_t\b", "textures"),

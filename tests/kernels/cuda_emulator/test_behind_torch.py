@@ -44,6 +44,7 @@ def test_host_code_is_an_obstacle_to_other_sources(tmp_path):
             "a part of CUB that is not emulated",
         ),
         ("cuda::barrier<> a;", "a part of libcu++ that is not emulated"),
+        ("cuda::std::atomic<int> a;", "a part of libcu++ that is not emulated"),
         ("#include <Python.h>", "Python's C interface"),
     ],
 )

@@ -2,14 +2,13 @@
 // after the operation, which is at least what libcu++ promises.
 #pragma once
 
-#include <opsmith/emulated/cuda.h>
+#include <opsmith/emulated/cuda_std.h>
 
 #include <atomic>
 #include <cstring>
 
 namespace cuda {
 
-namespace std {
 using ::std::memory_order;
 using ::std::memory_order_acq_rel;
 using ::std::memory_order_acquire;
@@ -17,8 +16,6 @@ using ::std::memory_order_consume;
 using ::std::memory_order_relaxed;
 using ::std::memory_order_release;
 using ::std::memory_order_seq_cst;
-}  // namespace std
-using namespace std;
 
 enum thread_scope {
   thread_scope_system,
