@@ -176,6 +176,7 @@ FAULTS = {
 
 #: Right kernels of unusual form: for how many elements, and what is right.
 UNUSUAL = {
+    "own_lerp": (200, copied),
     "double_by_cas": (200, total),
     "volatile_before_cas": (200, greatest),
     "maximum_as_int": (200, greatest),

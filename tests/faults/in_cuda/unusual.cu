@@ -12,6 +12,14 @@ constexpr unsigned kAll = 0xffffffffu;
 
 #define UNUSUAL(name) __global__ void name(const float* x, float* out, void* memory, int n)
 
+// C++20 has a function of this name, C++17 has none.
+__device__ float lerp(float a, float b, float t) { return a + t * (b - a); }
+
+UNUSUAL(own_lerp) {
+  const int i = blockIdx.x * kThreads + threadIdx.x;
+  if (i < n) out[i] = lerp(x[i], x[i], 0.5f);
+}
+
 // --- atomic operations -------------------------------------------------------------------------
 
 // As in NVIDIA's programming guide, for devices without atomicAdd(double*).
@@ -472,6 +480,7 @@ void unusual(const opsmith::Context& ctx, const cuda_faults::unusual_args& a) {
   RUN(result_as_scratch, blocks, 0)
   RUN(calls_a_constant_function, blocks, 0)
   RUN(least_and_most_of_words, blocks, 0)
+  RUN(own_lerp, blocks, 0)
   if (a.kernel == "bounded") bounded<<<blocks, kThreads, 0, stream>>>(a.x.data(), a.out.data(), n);
   if (a.kernel == "bounded_template") {
     bounded_template<256><<<blocks, kThreads, 0, stream>>>(a.x.data(), a.out.data(), n);

@@ -2,6 +2,14 @@
 // a C++ compiler compiles a CUDA kernel for the CPU.
 #pragma once
 
+// C++17, which nvcc compiles by default, has no `lerp`, so kernels define their own. In C++20 the
+// standard library's would be ambiguous with it.
+#define lerp lerp_of_cxx20
+#include <math.h>
+
+#include <cmath>
+#undef lerp
+
 #define OPSMITH_CUDA_ON_CPU 1
 // Set as in nvcc's compilation for the host; __CUDA_ARCH__ stays undefined.
 #define __CUDACC__ 1
