@@ -31,6 +31,8 @@ _PRODUCTS = (_aten.mm, _aten.bmm)
 _MOST_PRODUCTS = 1 << 20
 #: Largest number of terms that a kernel may add up in half precision.
 _MOST_TERMS = 256
+#: Operators whose results come as near to a number as one likes, and never reach it.
+_LIMITS = {_prims.tanh: 1.0, _prims.erf: 1.0, _prims.erfc: 2.0}
 #: Operators whose decompositions need memory for the square of the length.
 _RUNNING = (_aten.cumsum, _aten.cumprod)
 
@@ -158,6 +160,11 @@ class RandomRounding(StepByStep):
             unit = min(self._eps, torch.finfo(torch.float32).eps)
             size = self._times * unit * self._beside_one[func._schema.name]
             returned.add_(size * (2 * noise - 1))
+        seems_exact = _seems_exact(packet, args, returned)
+        if seems_exact is not None:
+            down = torch.rand(returned.shape, generator=self._generator) < 0.5
+            below = returned * (1 - self._times * self._eps / 2)
+            returned.copy_(torch.where(seems_exact & down, below, returned))
         if packet is _aten.cumsum and is_wide(returned):
             returned.add_(self._errors(returned).cumsum(args[1]))
 
@@ -219,6 +226,23 @@ class RandomRounding(StepByStep):
     def _errors(self, real: Tensor) -> Tensor:
         """Return the rounding error of each number."""
         return torch.where(real.isfinite(), self._rounded(real) - real, self._of_infinite)
+
+
+def _seems_exact(packet: Any, args: Any, returned: Any) -> Tensor | None:
+    """Return where a result is a round number only because double precision ends there.
+
+    These are limits that a function never reaches, and sums with a number that absorbs a term.
+    For other operators, return `None`.
+    """
+    if not is_wide(returned) or returned.is_complex():
+        return None
+    if packet in _LIMITS:
+        return (returned.abs() == _LIMITS[packet]) & args[0].isfinite()
+    if packet in (_prims.add, _prims.sub):
+        for number, term in (args[:2], args[1::-1]):
+            if isinstance(number, int | float) and number:
+                return (returned.abs() == abs(number)) & (term != 0)
+    return None
 
 
 def _error_in_order(rows: Tensor) -> Tensor:

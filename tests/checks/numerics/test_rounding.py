@@ -1,9 +1,16 @@
 """What simulated rounding adds to results, and to which it adds nothing."""
 
+import math
+
 import pytest
 import torch
+from jaxtyping import Float32
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import opsmith
+from opsmith.checks.numerics.comparison import compare
+from opsmith.checks.numerics.oracle import expected_of
 from opsmith.checks.numerics.rounding import RandomRounding
 
 
@@ -71,3 +78,36 @@ def test_sums_of_no_terms_are_rounded_as_others(shape):
         found = torch.nn.functional.linear(x, w, torch.ones(2).double() / 3), x.sum(1), x.sum(0)
     assert [one.shape for one in found] == [(shape[0], 2), (shape[0],), (shape[1],)]
     assert not found[0].numel() or bool((found[0] != 1 / 3).any())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("function", [torch.tanh, torch.erf, torch.sigmoid])
+def test_a_limit_that_is_reached_in_double_precision_is_no_exact_number(dtype, function):
+    x = torch.full((200,), 60.0, dtype=torch.float64)
+    with RandomRounding(dtype, torch.Generator().manual_seed(0)):
+        below = 1 - function(x)
+        of_infinity = 1 - function(x * torch.inf)
+    assert 0 < below.abs().max() <= 2 * torch.finfo(dtype).eps
+    assert (below == 0).any()
+    assert (of_infinity == 0).all()
+
+
+def test_a_kernel_may_be_better_than_a_reference_that_cancels():
+    @opsmith.op("rounding::gelu")
+    def gelu(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+        return torch.nn.functional.gelu(x)
+
+    @opsmith.op("rounding::gelu_of_tanh")
+    def gelu_of_tanh(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+        return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+    x = torch.tensor([-9.43, -8.9, -7.0, -2.0, 3.0])
+    wide = x.double()
+    of_tanh = 2 * math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)
+    for operator, right in (
+        (gelu, wide * 0.5 * torch.special.erfc(-wide / math.sqrt(2))),
+        (gelu_of_tanh, wide * torch.sigmoid(of_tanh)),
+    ):
+        truth = expected_of(operator, {"x": x})
+        assert compare([right.float()], truth).problem is None
+        assert compare([right.float() - 1e-4], truth).problem is not None
