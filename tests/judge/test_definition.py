@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from opsmith.checks.isolation.sandbox.policy import unavailable
 from opsmith.errors import LoadError
 from opsmith.judge import judge
 from opsmith.judge.definition import spec_of
@@ -118,3 +119,23 @@ def test_a_candidate_is_judged_against_a_definition(written, tmp_path, body, acc
     assert verdict.accepted == accepted, verdict.report.explain()
     assert str(definition.resolve()) in verdict.digests
     assert {row.operator for row in verdict.report.rows} == {"flashinfer::weighted_h8"}
+
+
+@pytest.mark.slow
+def test_a_specification_without_a_case_refuses_nobody(cli, tmp_path):
+    (tmp_path / "refusing.py").write_text(
+        "import opsmith\nfrom jaxtyping import Float\nfrom torch import Tensor\n\n\n"
+        "@opsmith.op('judged::refusing')\n"
+        "def refusing(x: Float[Tensor, 'N']) -> Float[Tensor, 'N']:\n"
+        "    raise ValueError('x is never right')\n"
+    )
+    (tmp_path / "kernels.py").write_text(
+        "from refusing import refusing\n\n\n"
+        "@refusing.register_kernel('cpu')\ndef kernel(x):\n    return x\n"
+    )
+    options = ["--json", "--examples", 2, *(["--trust-candidate"] if unavailable() else [])]
+    done = cli("judge", tmp_path / "refusing.py", "--candidate", tmp_path / "kernels.py", *options)
+    assert done.code == 5
+    row = json.loads(done.stdout)["rows"][0]
+    assert (row["check"], row["status"]) == ("reference", "not run")
+    assert "the reference refuses every sampled case, the last with: ValueError" in row["message"]

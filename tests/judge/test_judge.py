@@ -483,23 +483,3 @@ def test_a_compiled_candidate_is_judged(tmp_path):
     assert verdict.accepted, verdict.report.explain()
     assert {Path(name).name for name in verdict.digests} == {"spec.py", "kernels.py", "scale.cpp"}
     assert "the candidate has no kernel for float16, bfloat16" in verdict.report.rows[0].notes
-
-
-@pytest.mark.slow
-def test_a_specification_without_a_case_refuses_nobody(cli, tmp_path):
-    (tmp_path / "refusing.py").write_text(
-        "import opsmith\nfrom jaxtyping import Float\nfrom torch import Tensor\n\n\n"
-        "@opsmith.op('judged::refusing')\n"
-        "def refusing(x: Float[Tensor, 'N']) -> Float[Tensor, 'N']:\n"
-        "    raise ValueError('x is never right')\n"
-    )
-    (tmp_path / "kernels.py").write_text(
-        "from refusing import refusing\n\n\n"
-        "@refusing.register_kernel('cpu')\ndef kernel(x):\n    return x\n"
-    )
-    options = ["--json", "--examples", 2, *(["--trust-candidate"] if unavailable() else [])]
-    done = cli("judge", tmp_path / "refusing.py", "--candidate", tmp_path / "kernels.py", *options)
-    assert done.code == 5
-    row = json.loads(done.stdout)["rows"][0]
-    assert (row["check"], row["status"]) == ("reference", "not run")
-    assert "the reference refuses every sampled case, the last with: ValueError" in row["message"]

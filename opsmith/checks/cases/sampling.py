@@ -8,7 +8,6 @@ sizes, as a check of dynamic shapes requires.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -350,24 +349,13 @@ class _Sampler:
                 for size in shape:
                     numel *= size
                 total += numel
+        given = [parameter.tensor_type for parameter in self.signature.tensors]
+        types = (*given, *(result.tensor_type for result in self.signature.results))
         # A declaration may demand more by its own numbers, as "4096 4096" does.
-        most = max(4 * self.wanted.max_elements, 2 * self._stated_elements())
+        least = sum(type_.shape.least_numel() for type_ in types if type_ and type_.shape)
+        most = max(4 * self.wanted.max_elements, 2 * least)
         if total > most * max(len(self.forced_items), 1):
             raise NoValue
-
-    def _stated_elements(self) -> int:
-        """Return the number of elements of all tensors if all but stated sizes were 1."""
-        given = [parameter.tensor_type for parameter in self.signature.tensors]
-        returned = [result.tensor_type for result in self.signature.results]
-        return sum(
-            math.prod(
-                expressions.evaluate(dim.expression, {}, {})
-                for dim in type_.shape.dims
-                if isinstance(dim, Fixed) and expressions.is_constant(dim.expression)
-            )
-            for type_ in (*given, *returned)
-            if type_ is not None and type_.shape is not None
-        )
 
     # --- values ------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -78,6 +79,14 @@ class Shape:
                 earlier.
         """
         return _parsed(self.text, self.scalars)
+
+    def least_numel(self) -> int:
+        """Return the number of elements if all sizes but those stated as numbers were 1."""
+        return math.prod(
+            expressions.evaluate(dim.expression, {}, {})
+            for dim in self.dims
+            if isinstance(dim, Fixed) and expressions.is_constant(dim.expression)
+        )
 
     @property
     def variadic(self) -> int | None:
