@@ -62,12 +62,11 @@ help:
 demo: .venv/installed
 	$(BIN)/opsmith check --quick gallery/bev_pool_v2/bev_pool_v2.py
 
-# The tests start hundreds of processes. Where Python is told to write no bytecode, each would
-# compile opsmith's sources anew, and pytest would rewrite the assertions of all tests in each run.
-test test-all: export PYTHONDONTWRITEBYTECODE =
-
+# The tests start hundreds of processes. Where Python is told to write no bytecode
+# (PYTHONDONTWRITEBYTECODE), each would compile opsmith's sources anew.
 .PHONY: test
 test: lint
+	@$(BIN)/python -m compileall -q opsmith
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not long and not slow'
 
 .PHONY: test-all

@@ -161,7 +161,7 @@ class RandomRounding(StepByStep):
             size = self._times * unit * self._beside_one[func._schema.name]
             returned.add_(size * (2 * noise - 1))
         seems_exact = _seems_exact(packet, args, returned)
-        if seems_exact is not None:
+        if seems_exact is not None and bool(seems_exact.any()):
             down = torch.rand(returned.shape, generator=self._generator) < 0.5
             below = returned * (1 - self._times * self._eps / 2)
             returned.copy_(torch.where(seems_exact & down, below, returned))
