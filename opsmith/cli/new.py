@@ -141,6 +141,8 @@ def write_compile_commands(folder: Path) -> str | None:
     Returns:
         `None`, or why the file could not be written.
     """
-    words = [sys.executable, "-m", "opsmith", "build", f"{folder.name}.py", "--compile-commands"]
+    # Without bytecode, the folder holds nothing but what is for the user.
+    words = [sys.executable, "-B", "-m", "opsmith"]
+    words += ["build", f"{folder.name}.py", "--compile-commands"]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
     return done.stderr.strip().removeprefix("error: ") or None if done.returncode else None

@@ -44,7 +44,7 @@ def test_the_folder_holds_a_declaration_a_kernel_a_test_and_a_readme(cli, tmp_pa
     outcome = cli("new", "shapes::my_op", "--dir", tmp_path)
     assert outcome.code == 0
     folder = tmp_path / "my_op"
-    files = sorted(path.name for path in folder.iterdir() if path.name != "__pycache__")
+    files = sorted(path.name for path in folder.iterdir())
     assert files == [
         *(".clangd", ".gitignore", "README.md", "compile_commands.json"),
         *("my_op.cpp", "my_op.py", "test_my_op.py"),
