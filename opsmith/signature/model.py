@@ -197,6 +197,12 @@ class Signature:
                 found.setdefault(first.name, []).append("the dtype")
         return {name: tuple(dims) for name, dims in found.items()}
 
+    def least_numel(self) -> int:
+        """Return the number of elements of all tensors if all but stated sizes were 1."""
+        given = [parameter.tensor_type for parameter in self.tensors]
+        types = (*given, *(result.tensor_type for result in self.results))
+        return sum(type_.shape.least_numel() for type_ in types if type_ and type_.shape)
+
     def _first_of_variable(self, position: int | None) -> Parameter | None:
         """Return the parameter that binds a dtype variable, required tensors before lists."""
         ranked = sorted(self.tensors, key=lambda p: (p.optional, p.is_tensor_list))

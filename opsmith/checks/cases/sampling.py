@@ -349,11 +349,8 @@ class _Sampler:
                 for size in shape:
                     numel *= size
                 total += numel
-        given = [parameter.tensor_type for parameter in self.signature.tensors]
-        types = (*given, *(result.tensor_type for result in self.signature.results))
         # A declaration may demand more by its own numbers, as "4096 4096" does.
-        least = sum(type_.shape.least_numel() for type_ in types if type_ and type_.shape)
-        most = max(4 * self.wanted.max_elements, 2 * least)
+        most = max(4 * self.wanted.max_elements, 2 * self.signature.least_numel())
         if total > most * max(len(self.forced_items), 1):
             raise NoValue
 

@@ -1,4 +1,4 @@
-"""What libcu++ has of the standard library is there, under the names that devices know."""
+"""Take numbers, arrays and tuples from cuda::std in an emulated kernel."""
 
 from pathlib import Path
 

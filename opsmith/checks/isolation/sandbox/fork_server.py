@@ -56,6 +56,7 @@ def main() -> None:
 
 
 def _forget_ended() -> None:
+    """Have the system forget the forks that ended."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -81,6 +82,7 @@ def _begin(module: str, parent: int, descriptors: Sequence[int]) -> NoReturn:
 
 
 def _run(module: str, plan: dict[str, Any]) -> None:
+    """Run the module as a new Python would, with the arguments ``FD FOLDER``."""
     gc.enable()
     sys.argv[1:] = [*map(str, plan["descriptors"]), plan["folder"]]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
