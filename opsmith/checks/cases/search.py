@@ -6,7 +6,6 @@ even if the failure does not happen again, since a kernel may fail only sometime
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -74,6 +73,9 @@ def search(
 
     Returns:
         The smallest failing sample and its exception, or `None` if no sample failed.
+
+    Raises:
+        Exception: what `strategy` raised, if no sample failed before.
     """
     started = time.monotonic()
     failed_at = 0.0
@@ -125,9 +127,14 @@ def search(
     # The key is for Hypothesis's database, which is not used here. Unless it is set, Hypothesis
     # derives it from the source on every call.
     go._hypothesis_internal_database_key = b""  # type: ignore[attr-defined]
-    # These exceptions include "no sample fits" and "did not fail again"; the failure is in `best`.
-    with contextlib.suppress(Exception, _NoSampleFits):
+    try:
         go()
+    except (HypothesisException, _NoSampleFits):
+        pass  # No sample fits, or a failure did not happen again: `best` and `tried` tell which.
+    except Exception:
+        # The failure of a sample is in `best`. Any other exception is a defect of what draws.
+        if best is None:
+            raise
     if not tried:
         on_none_fits()
     return None if best is None else (best[1], best[2])
