@@ -204,6 +204,9 @@ def judge(
             if progress is not None:
                 progress(done, len(plan), f"{operator.name} {name}")
             run.check(operator, name, settings, program if name == "program" else session)
+            if name == "reference" and not run.is_refused(operator):
+                # Most wrong kernels are refused by now, and cost no program.
+                program.start()
         if progress is not None:
             progress(len(plan), len(plan), "")
         return Verdict(run.report, seed, digests, missing)
@@ -250,9 +253,9 @@ class _Run:
             if name == "reference":
                 message = "the candidate registers no kernel for it"
                 self.add(_row(operator, name, "failed", message, "OPS-JUDGE-MISSING"))
-        elif self.first and self._is_refused(operator):
+        elif self.first and self.is_refused(operator):
             return
-        elif name == "program" and self._is_refused(operator):
+        elif name == "program" and self.is_refused(operator):
             self.add(_row(operator, name, "not applicable", "it is refused already", ""))
         else:
             # A candidate may be right in some processes only, such as the first that imports it.
@@ -261,7 +264,8 @@ class _Run:
             trial = Trial(subject, name, settings, caller=caller, keep=1)
             self.add(_judged(trial, _CHECKS[name]))
 
-    def _is_refused(self, operator: Operator) -> bool:
+    def is_refused(self, operator: Operator) -> bool:
+        """Return whether a check of an operator has failed."""
         return any(row.operator == operator.name for row in self.report.failures)
 
 
@@ -405,10 +409,7 @@ def _program(trial: Trial) -> None:
     known: list[tuple[Case, Expected]] = []
     trial.each(lambda case: known.append((case, trial.truth(case))), examples=_IN_PROGRAM)
     trial.need(known, "there is no case to call it with")
-    random.Random(trial.settings.seed).shuffle(known)
-    # Any result is right for empty arguments, so a kernel that is wrong in its first call alone
-    # would pass if these came first.
-    known.sort(key=lambda pair: not pair[0].numel)
+    known = _in_order(known, trial.settings.seed)
     program = trial.kernel.caller
     assert isinstance(program, Program)
     every = program.run_all(trial.operator, [case.make() for case, _ in known])
@@ -418,6 +419,16 @@ def _program(trial: Trial) -> None:
         except Failure as failure:
             failure.case = failure.case or case
             raise
+
+
+def _in_order(known: Sequence[tuple[Case, Expected]], seed: int) -> list[tuple[Case, Expected]]:
+    """Return cases in an order that the seed decides, those with empty arguments last.
+
+    Any result is right for empty arguments, so a kernel that is wrong in its first call alone
+    would pass if the first case were empty.
+    """
+    shuffled = random.Random(seed).sample(known, len(known))
+    return sorted(shuffled, key=lambda pair: not pair[0].numel)
 
 
 _CHECKS: dict[str, Callable[[Any], None]] = {

@@ -8,7 +8,7 @@ import select
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from typing import Any
 from torch import Tensor
 
 from opsmith.checks.cases.failure import Failure
-from opsmith.checks.isolation.memory import most_for
 from opsmith.checks.isolation.sandbox.policy import Boxed
 from opsmith.checks.isolation.supervisor_client import new_output
 from opsmith.checks.isolation.wire import Reader, describe_arguments, memories_in, storage_bytes
@@ -27,8 +26,6 @@ from opsmith.operators import Operator
 
 #: The largest number of bytes that a program may send.
 _MOST_BYTES = 1 << 30
-#: Bytes of memory for Python, its packages, and a compiler.
-_BASE_BYTES = 3 << 29
 #: The time limit for a program, as a multiple of a call's.
 _CALLS = 10
 
@@ -48,6 +45,7 @@ class Program(Session):
         main.mkdir()
         self._main = main / "main.py"
         self._main.write_bytes(Path(script.__file__).read_bytes())
+        self._started: _Started | None = None
 
     def _last_id(self) -> int:
         """Draw an odd number: a kernel may be right in processes with ids of one kind only."""
@@ -61,15 +59,13 @@ class Program(Session):
         Raises:
             Failure: the program failed, or its output is not the results of the calls.
         """
-        described, memory, largest = [], [], 0
+        described, memory = [], []
         for arguments in calls:
             described.append(
                 {"operator": operator.name, "arguments": describe_arguments(arguments)}
             )
-            own = [storage_bytes(tensor) for tensor in memories_in(arguments).values()]
-            memory += own
-            largest = max(largest, sum(map(len, own)))
-        received = self._run(described, memory, largest)
+            memory += [storage_bytes(tensor) for tensor in memories_in(arguments).values()]
+        received = self._run(described, memory)
         try:
             head, _, data = received.partition(b"\n")
             answers = json.loads(head)
@@ -92,28 +88,18 @@ class Program(Session):
             after = {name: reader.take(len(data)) for name, data in sent.items()}
         return self._accepted(operator, arguments, values, sent, after)
 
-    def _run(self, calls: list[Any], memory: list[bytes], largest: int) -> bytes:
-        """Run the program, and return what it sent.
+    def start(self) -> None:
+        """Start the program now: while it imports PyTorch, other calls are made."""
+        if self._started is None:
+            self._started = self._new()
 
-        Args:
-            calls: a description of each call.
-            memory: the bytes of the memory of all arguments.
-            largest: number of bytes of the call that has most.
-
-        Raises:
-            Failure: the program failed, or exceeded a limit.
-        """
+    def _new(self) -> _Started:
+        """Start the program, which waits for what to call."""
         given, give = os.pipe()
         taken, take = os.pipe()
-        self._close_output()
         self._output, self._said = new_output(), 0
-        size = sum(map(len, memory))
-        # Results are kept until the end, so each call takes its own size for good.
-        most = _BASE_BYTES + 2 * size + most_for(largest // 8)
-        box = replace(self.box(self.folder), memory=most)
+        box = self.box(self.folder)
         box = replace(box, placed={**box.placed, self._main.parent: self._main.parent})
-        modules = [self.place_of(self.spec), self.place_of(self.candidate)]
-        asked = {"modules": modules, "results": take, "calls": calls}
         try:
             program = Boxed(
                 box,
@@ -127,22 +113,35 @@ class Program(Session):
         finally:
             os.close(given)
             os.close(take)
+        return _Started(program, give, taken, results=take)
+
+    def _run(self, calls: list[Any], memory: list[bytes]) -> bytes:
+        """Run the program, and return what it sent.
+
+        Args:
+            calls: a description of each call.
+            memory: the bytes of the memory of all arguments.
+
+        Raises:
+            Failure: the program failed, or exceeded a limit.
+        """
+        self.start()
+        started = self._started
+        assert started is not None
+        modules = [self.place_of(self.spec), self.place_of(self.candidate)]
+        asked = {"modules": modules, "results": started.results, "calls": calls}
+        data = b"".join([json.dumps(asked).encode(), b"\n", *memory])
         try:
-            data = b"".join([json.dumps(asked).encode(), b"\n", *memory])
-            received = self._exchanged(give, taken, data)
-        except BaseException:
-            program.kill()
-            program.wait()
-            raise
+            received = self._exchanged(started.give, started.taken, data)
+            how, code = started.process.failure()
+            if how:
+                raise Failure(f"{how}{self._tail()}", code=code)
+            ended = started.process.ended().get("code")
+            if ended != 0:
+                how = f"ended with exit code {ended}{self._tail()}"
+                raise Failure(how, code="OPS-CALL-RAISED")
         finally:
-            os.close(give)
-            os.close(taken)
-        how, code = program.failure()
-        if how:
-            raise Failure(f"{how}{self._tail()}", code=code)
-        ended = program.ended().get("code")
-        if ended != 0:
-            raise Failure(f"ended with exit code {ended}{self._tail()}", code="OPS-CALL-RAISED")
+            self._end()
         return received
 
     def _exchanged(self, give: int, taken: int, data: bytes) -> bytes:
@@ -176,15 +175,38 @@ class Program(Session):
                 if len(received) > _MOST_BYTES:
                     self._garbled(f"more than {_MOST_BYTES >> 30} GiB came")
 
-    def _close_output(self) -> None:
-        if self._output >= 0:
-            os.close(self._output)
-            self._output = -1
+    def _end(self) -> None:
+        """End the program, if it was started, and close what belongs to it."""
+        started, self._started = self._started, None
+        if started is None:
+            return
+        started.process.kill()
+        started.process.wait()
+        for descriptor in (started.give, started.taken, self._output):
+            os.close(descriptor)
+        self._output = -1
 
     def stop(self) -> None:
-        """End the process, if there is one."""
-        self._close_output()
+        """End the program, if there is one."""
+        self._end()
         super().stop()
+
+
+@dataclass(frozen=True)
+class _Started:
+    """A program that was started.
+
+    Attributes:
+        process: the sandbox that it runs in.
+        give: the descriptor for writing what to call.
+        taken: the descriptor for reading what the program sends.
+        results: the program's own descriptor for sending.
+    """
+
+    process: Boxed
+    give: int
+    taken: int
+    results: int
 
 
 def _close_early(descriptor: int) -> None:

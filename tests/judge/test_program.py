@@ -1,0 +1,90 @@
+"""The program that calls a candidate's kernels where nothing reveals the judge."""
+
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from opsmith.checks.isolation.sandbox.policy import unavailable
+from opsmith.judge.judge import _in_order
+from opsmith.judge.program import Program
+from opsmith.judge.session import Limits
+from opsmith.judge.snapshot import take
+from opsmith.judge.specification import imported
+
+SPEC = Path(__file__).with_name("spec.py")
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Return a program that imports the spec, and the spec's operator."""
+    kernels = tmp_path / "kernels.py"
+    kernels.write_text(
+        "from spec import scale\n\n"
+        "@scale.register_kernel('cpu')\ndef kernel(x, factor):\n"
+        "    return x * factor + x.sum(1, keepdim=True)\n"
+    )
+    spec, candidate = take(SPEC, tmp_path / "spec"), take(kernels, tmp_path / "kernels")
+    limits = Limits(60.0, namespaces=not unavailable())
+    with (
+        imported(spec) as operators,
+        Program(spec, candidate, limits, tmp_path / "main") as program,
+    ):
+        yield program, operators[0]
+
+
+def _open() -> set[str]:
+    """Return what this process has open, by descriptor."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found.add(f"{name} {os.readlink(f'/proc/self/fd/{name}')}")
+        except FileNotFoundError:
+            continue  # the descriptor of the folder itself
+    return found
+
+
+def _children() -> set[str]:
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_program_that_was_started_and_not_needed_leaves_nothing(program) -> None:
+    program, _ = program
+    before = _open(), _children()
+    program.start()
+    assert len(_children()) == len(before[1]) + 1
+    program.stop()
+    assert (_open(), _children()) == before
+
+
+def test_a_program_gives_results_whether_it_was_started_before_or_not(program) -> None:
+    program, operator = program
+    arguments = {"x": torch.randn(3, 5), "factor": 1.5}
+    expected = operator.reference(**arguments)
+    for ahead in (True, False):
+        if ahead:
+            program.start()
+        every = [results() for results in program.run_all(operator, [arguments])]
+        assert len(every) == 1
+        assert every[0][0].allclose(expected)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_first_call_of_a_program_has_elements_wherever_a_case_has(seed) -> None:
+    cases = [(SimpleNamespace(numel=numel), numel) for numel in (0, 0, 0, 0, 6, 0, 0, 8)]
+    ordered = [numel for _, numel in _in_order(cases, seed)]  # type: ignore[arg-type]
+    assert sorted(ordered[:2]) == [6, 8]
+    assert ordered[2:] == [0] * 6
+
+
+def test_the_seed_decides_the_order_of_a_programs_calls() -> None:
+    cases = [(SimpleNamespace(numel=numel), None) for numel in range(1, 30)]
+    orders = {
+        tuple(case.numel for case, _ in _in_order(cases, seed))  # type: ignore[arg-type]
+        for seed in range(5)
+    }
+    assert len(orders) == 5
