@@ -47,6 +47,15 @@ def masked(text: str) -> str:
     return _SKIPPED.sub(blank, text)
 
 
+def uncommented(text: str) -> str:
+    """Return the text with blanks for comments, and all else in its place."""
+
+    def blank(match: re.Match[str]) -> str:
+        return re.sub(r"[^\n]", " ", match[0]) if match[0].startswith("/") else match[0]
+
+    return _SKIPPED.sub(blank, text)
+
+
 def declared_edits(text: str, code: str, path: Path) -> list[Edit]:
     """Return the edits of a file's declarations.
 

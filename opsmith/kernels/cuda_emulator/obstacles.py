@@ -72,7 +72,6 @@ _BEHIND_TORCH_WORDS = (
     (r"\bCUDAGeneratorImpl\b|\bPhiloxCudaState\b", "random numbers of CUDA's"),
 )
 _WORDS = (
-    (r"\basm\b|\b__asm__\b", "inline PTX"),
     (r"\bwmma\s*::\s*(?:experimental|bmma\w*)\b|\b__[a-z]*mma_\w*", "tensor cores below 8 bits"),
     (r"\bthis_(?:multi_)?grid\s*\(|\b(?:multi_)?grid_group\b", "groups over the grid"),
     (
@@ -152,7 +151,8 @@ def _first(path: Path, text: str, behind_torch: bool, warp: int) -> Obstacle | N
     headers = (*_HEADERS, *(_BEHIND_TORCH_HEADERS if behind_torch else _TORCH_HEADERS))
     sizes = "|".join(str(size) for size in (64, 128, 256, 512) if size > warp)
     tiles = (_TILES.format(sizes=sizes), "cooperative groups of several warps")
-    words = (*_WORDS, tiles, *(_BEHIND_TORCH_WORDS if behind_torch else ()))
+    ptx = () if warp == 32 else ((r"\b(?:__)?asm(?:__)?\b", "inline PTX, for warps of 32 threads"),)
+    words = (*_WORDS, tiles, *ptx, *(_BEHIND_TORCH_WORDS if behind_torch else ()))
     found = []
     for include in _INCLUDE.finditer(text):
         if not code[include.start() : include.start(1) - 1].strip():

@@ -1,4 +1,4 @@
-"""Rewrite launches (``<<<…>>>``) and shared memory of CUDA to C++, and keep line numbers."""
+"""Rewrite launches (``<<<…>>>``), shared memory and inline PTX to C++, and keep line numbers."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from opsmith.kernels.cuda_emulator.declarations import (
     declared_edits,
     masked,
 )
+from opsmith.kernels.cuda_emulator.inline_ptx import HEADER, inline_ptx
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
 _OPEN, _CLOSE = "([{", ")]}"
@@ -26,10 +27,12 @@ class Rewritten:
     Attributes:
         files: texts by file name, the source first; without headers that need no change.
         read: all files that were read, which decide the result.
+        unreadable: why the body of a macro cannot be rewritten, by the macro's name.
     """
 
     files: dict[str, str] = field(default_factory=dict)
     read: list[Path] = field(default_factory=list)
+    unreadable: dict[str, UnreadableError] = field(default_factory=dict)
 
 
 def rewrite(source: Path, name: str) -> Rewritten:
@@ -44,7 +47,16 @@ def rewrite(source: Path, name: str) -> Rewritten:
     """
     result = Rewritten()
     _file(source, name, result, {})
+    # Headers of macros for all of PTX are common, and a macro that nobody uses does no harm.
+    for macro, error in result.unreadable.items():
+        if any(_uses(text, macro) for text in result.files.values()):
+            raise error
     return result
+
+
+def _uses(text: str, macro: str) -> bool:
+    used = re.compile(rf"^(?![ \t]*#[ \t]*\w+[ \t]+{macro}\b).*\b{macro}\b", re.MULTILINE)
+    return used.search(masked(text)) is not None
 
 
 def own_headers(path: Path, text: str) -> list[tuple[re.Match[str], Path]]:
@@ -62,14 +74,18 @@ def _file(path: Path, name: str, result: Rewritten, named: dict[Path, str]) -> N
     result.read.append(path)
     result.files[name] = ""  # the source comes first
     text = path.read_text(errors="replace")
-    edits = _edits(text, path)
+    code = masked(text)
+    edits = _edits(text, code, path)
+    ptx = inline_ptx(text, code, path)
+    result.unreadable |= ptx.in_macros
     for match, header in own_headers(path, text):
         if header not in named:
             own = f"{Path(name).stem}_{len(named)}_{header.name}"
             _file(header, own, result, named)
         edits.append((match.start(1), match.end(1), named[header]))
     where = str(path).replace("\\", "\\\\").replace('"', '\\"')
-    result.files[name] = f'#line 1 "{where}"\n{_applied(text, edits)}'
+    before = f"#include <{HEADER}>\n" if ptx.edits else ""
+    result.files[name] = f'{before}#line 1 "{where}"\n{_applied(text, [*edits, *ptx.edits])}'
 
 
 def _applied(text: str, edits: list[Edit]) -> str:
@@ -83,8 +99,7 @@ def _applied(text: str, edits: list[Edit]) -> str:
     return "".join([*parts, text[at:]])
 
 
-def _edits(text: str, path: Path) -> list[Edit]:
-    code = masked(text)
+def _edits(text: str, code: str, path: Path) -> list[Edit]:
     edits = [(m.start(), m.end(), "") for m in re.finditer(r"\b__noinline__\b", code)]
     edits += _launches(text, code, path)
     return edits + declared_edits(text, code, path)

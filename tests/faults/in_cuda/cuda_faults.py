@@ -10,6 +10,7 @@ from algorithm_faults import ALGORITHMS
 from behind_torch_faults import BEHIND_TORCH
 from collective_faults import COLLECTIVES
 from copy_faults import COPIES
+from inline_ptx_faults import INLINE_PTX
 from jaxtyping import Float32
 from order_faults import LAUNCHES, ORDERS
 from right_results import (
@@ -53,6 +54,10 @@ def collectives(x: Float32[Tensor, "N"], fault: str, wrong: bool) -> Float32[Ten
 
 
 def copies(x: Float32[Tensor, "N"], fault: str, wrong: bool) -> Float32[Tensor, "N"]:
+    return x
+
+
+def inline_ptx(x: Float32[Tensor, "N"], fault: str, wrong: bool) -> Float32[Tensor, "N"]:
     return x
 
 
@@ -291,6 +296,7 @@ GROUPS = (
     Group(signature_of(collectives, "cuda_faults::collectives"), COLLECTIVES),
     Group(signature_of(copies, "cuda_faults::copies"), COPIES),
     Group(signature_of(algorithms, "cuda_faults::algorithms"), ALGORITHMS),
+    Group(signature_of(inline_ptx, "cuda_faults::inline_ptx"), INLINE_PTX),
 )
 IN_TORCH = Group(signature_of(behind_torch, "cuda_faults::behind_torch"), BEHIND_TORCH, "torch")
 RIGHT = Group(signature_of(unusual, "cuda_faults::unusual"), UNUSUAL)

@@ -71,6 +71,11 @@ def squared(x):
     return (2 * square @ square).flatten()
 
 
+def squared_in_bfloat16(x):
+    square = x.bfloat16().float().view(16, 16)
+    return (2 * square @ square).flatten()
+
+
 def summed(x):
     return x.cumsum(0)
 

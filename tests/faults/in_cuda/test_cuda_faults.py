@@ -5,7 +5,15 @@ from cuda_faults import GROUPS, RIGHT, phase_of
 
 #: Each has an order of its own, and memory that begins otherwise.
 PHASES = [phase_of(1), phase_of(2, 0x7F)]
-IN_KERNELS, IN_ORDERS, IN_LAUNCHES, WITH_COLLECTIVES, IN_COPIES, WITH_ALGORITHMS = GROUPS
+(
+    IN_KERNELS,
+    IN_ORDERS,
+    IN_LAUNCHES,
+    WITH_COLLECTIVES,
+    IN_COPIES,
+    WITH_ALGORITHMS,
+    IN_INLINE_PTX,
+) = GROUPS
 
 
 def said_of_right_ones(group):
@@ -54,6 +62,12 @@ def test_a_fault_of_an_asynchronous_copy_is_found_and_named_with_its_line(fault)
 @pytest.mark.parametrize("fault", WITH_ALGORITHMS.faults)
 def test_a_fault_with_an_algorithm_of_the_device_is_found_and_named_with_its_line(fault):
     check(WITH_ALGORITHMS, fault)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", IN_INLINE_PTX.faults)
+def test_a_fault_around_inline_ptx_is_found_and_named_with_its_line(fault):
+    check(IN_INLINE_PTX, fault)
 
 
 @pytest.mark.slow  # each group is a library; those of the first are built above

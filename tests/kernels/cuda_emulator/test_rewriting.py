@@ -161,7 +161,6 @@ def test_headers_beside_the_source_are_rewritten_too(tmp_path):
             "it uses a part of Thrust that is not emulated, at kernel.cu:1",
         ),
         ("cub::BlockHistogram<int, 8>", "it uses a part of CUB that is not emulated, at"),
-        ('void f() {\n  asm volatile("");\n}\n', "it uses inline PTX, at kernel.cu:2"),
         ("wmma::experimental::bmma_sync(", "it uses tensor cores below 8 bits, at kernel.cu:1"),
         (
             "auto g = cooperative_groups::this_grid();",

@@ -57,16 +57,6 @@ inline float __float_to_tf32(float value) {
 
 namespace opsmith::emulated {
 
-// Waits for the other lanes of the warp, all of which have to come.
-inline Lanes with_every_lane(uint64_t value, const char* what, Place place) {
-  const Lanes lanes = exchange(every_lane, value, what, place);
-  if (lanes.present != every_lane) {
-    fail("a matrix of nvcuda::wmma is for all lanes of a warp, and some of them have returned",
-         place);
-  }
-  return lanes;
-}
-
 // Waits for the warp, whose lanes have to call with the same arguments.
 inline void meet_at_matrix(const void* data, unsigned stride, const char* what, Place place) {
   const uint64_t own = reinterpret_cast<uint64_t>(data) ^ (uint64_t{stride} << 48);

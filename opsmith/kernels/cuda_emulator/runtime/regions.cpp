@@ -184,6 +184,23 @@ uint64_t dynamic_shared_bytes() {
   return state().running != nullptr ? state().running->shared_bytes : 0;
 }
 
+char* shared_memory_at(uint64_t address, const char* what, Place place) {
+  State& s = state();
+  if (s.current == nullptr) stop("host", std::string(what) + " is called by host code", place);
+  for (const int64_t beside : {int64_t{0}, static_cast<int64_t>(Guarded::guard)}) {
+    for (const Watched& one : s.shared) {
+      const uint32_t begin = shared_address(one.region.data);
+      const int64_t offset = static_cast<int32_t>(static_cast<uint32_t>(address) - begin);
+      const auto size = static_cast<int64_t>(one.region.size);
+      if (offset >= -beside && offset < size + beside) return one.region.data + offset;
+    }
+  }
+  stop("undefined",
+       name_of(*s.current) + ": " + what +
+           " takes an address that is not one of shared memory, as __cvta_generic_to_shared has it",
+       place);
+}
+
 void* allocate(uint64_t bytes, uint64_t element) {
   State& s = state();
   auto memory = std::make_unique<Guarded>(bytes, 256);

@@ -125,6 +125,16 @@ __attribute__((noinline)) OPSMITH_UNWATCHED T atomically(T* data, Update update)
   return before;
 }
 
+// Waits for the other lanes of the warp, all of which have to come.
+inline Lanes with_every_lane(uint64_t value, const char* what, Place place) {
+  const Lanes lanes = exchange(every_lane, value, what, place);
+  if (lanes.present != every_lane) {
+    fail("a matrix of tensor cores is for all lanes of a warp, and some of them have returned",
+         place);
+  }
+  return lanes;
+}
+
 // Combines the lanes' values in pairs, as devices do, so that those of lanes without an element of
 // the user's meet each other as well.
 template <typename T, typename Combine>
@@ -399,6 +409,15 @@ OPSMITH_STORE(__stcg)
 OPSMITH_STORE(__stcs)
 OPSMITH_STORE(__stwt)
 #undef OPSMITH_STORE
+
+inline size_t __cvta_generic_to_shared(const void* data) {
+  return opsmith::emulated::shared_address(data);
+}
+inline void* __cvta_shared_to_generic(size_t address,
+                                      opsmith_place place = opsmith::emulated::here()) {
+  return opsmith::emulated::shared_memory_at(address, "__cvta_shared_to_generic", place);
+}
+inline size_t __cvta_generic_to_global(const void* data) { return reinterpret_cast<size_t>(data); }
 
 // --- the rest ----------------------------------------------------------------------------------
 

@@ -168,6 +168,13 @@ struct Variable {
 OPSMITH_EMULATED_EXPORT char* shared_memory(Variable& variable, Place place);
 OPSMITH_EMULATED_EXPORT char* dynamic_shared_memory(const char* name, Place place);
 OPSMITH_EMULATED_EXPORT uint64_t dynamic_shared_bytes();
+// The address of shared memory that instructions take. As on devices, it is not the pointer cut to
+// 32 bits.
+inline uint32_t shared_address(const void* data) {
+  return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(data)) + (uint32_t{1} << 30);
+}
+// The memory at such an address, or beside it.
+OPSMITH_EMULATED_EXPORT char* shared_memory_at(uint64_t address, const char* what, Place place);
 
 // The threads of a warp: 32 as on NVIDIA's GPUs, or 64 as on AMD's Instinct. The runtime is
 // compiled for each.

@@ -1,0 +1,256 @@
+"""Rewrite inline PTX, ``asm volatile("…" : … : …)``, to calls of the emulation.
+
+A statement becomes an expression: each operand is a variable with its bits, each instruction a call
+of a function in ``opsmith/emulated/ptx.h``, and results are stored at the end.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from opsmith.kernels.cuda_emulator.declarations import (
+    Edit,
+    UnreadableError,
+    closing,
+    uncommented,
+)
+
+#: The header that a rewritten file includes.
+HEADER = "opsmith/emulated/ptx.h"
+_PTX = "::opsmith::emulated::ptx::"
+#: Instructions, whose dots stand for themselves, and what emulates these.
+_INSTRUCTIONS = tuple(
+    (re.compile(pattern.replace(".", r"\.")), function)
+    for pattern, function in (
+        (
+            r"mma.sync.aligned.m16n8k(8|16).row.col.(f16|f32).(f16).(f16).\2",
+            r"mma<\1, \2, \3, \4>",
+        ),
+        (
+            r"mma.sync.aligned.m16n8k(8|16).row.col.f32.bf16.bf16.f32",
+            r"mma<\1, f32, bf16, bf16>",
+        ),
+        (r"mma.sync.aligned.m16n8k(4|8).row.col.f32.tf32.tf32.f32", r"mma<\1, f32, tf32, tf32>"),
+        (
+            r"mma.sync.aligned.m16n8k32.row.col.f32.(e4m3|e5m2).(e4m3|e5m2).f32",
+            r"mma<32, f32, \1, \2>",
+        ),
+        (
+            r"mma.sync.aligned.m16n8k(16|32).row.col.s32.([su]8).([su]8).s32",
+            r"mma<\1, s32, \2, \3>",
+        ),
+        (
+            r"mma.sync.aligned.m16n8k(16|32).row.col.satfinite.s32.([su]8).([su]8).s32",
+            r"mma<\1, s32, \2, \3, true>",
+        ),
+        # ptxas takes the shape behind the number too.
+        (
+            r"ldmatrix.sync.aligned(?:.m8n8)?.x([124])(?:.m8n8)?.shared(?:::cta)?.b16",
+            r"ldmatrix<\1>",
+        ),
+        (
+            r"ldmatrix.sync.aligned(?:.m8n8)?.x([124]).trans(?:.m8n8)?.shared(?:::cta)?.b16",
+            r"ldmatrix<\1, true>",
+        ),
+        (r"cp.async.ca.shared(?:::cta)?.global(?:.L2::\d+B)?", "cp_async<4, 8, 16>"),
+        (r"cp.async.cg.shared(?:::cta)?.global(?:.L2::\d+B)?", "cp_async<16>"),
+        (r"cp.async.commit_group", "cp_async_commit_group"),
+        (r"cp.async.wait_group", "cp_async_wait_group"),
+        (r"cp.async.wait_all", "cp_async_wait_all"),
+        (r"cvta.to.shared.u(?:32|64)", "cvta_to_shared"),
+        (r"cvta.to.global.u64|cvt.u(?:32.u64|64.u32)|mov.(?:[bus](?:32|64)|f32)", "set"),
+        (r"setp.(eq|ne).[bus]32", r"set_if_\1"),
+    )
+)
+_STATEMENT = re.compile(
+    r"\b(?:asm|__asm__|__asm)\b(?:\s|\\\n)*(?:\b(?:volatile|__volatile__)\b(?:\s|\\\n)*)?\("
+)
+_BITS = {"r": 32, "f": 32, "h": 16, "l": 64, "d": 64, "n": 64}
+_OPERAND = re.compile(r'\s*"([=+]?)&?([a-z])"\s*\((.*)\)\s*\Z', re.DOTALL)
+_LITERAL = re.compile(r'\s*"((?:\\.|[^"\\])*)"\s*', re.DOTALL)
+_REGISTERS = re.compile(r"\.reg\s*\.(pred|[bfsu](?:16|32|64))\s+(.+)\Z", re.DOTALL)
+_INSTRUCTION = re.compile(
+    r"(?:@(?P<no>!?)(?P<if>[\w%$]+)\s+)?(?P<name>[a-z][\w.:]*)\s*(?P<operands>.*)\Z", re.DOTALL
+)
+_NUMBER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|\d+(?:\.\d+)?)U?\Z")
+_DEFINE = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)")
+
+
+@dataclass
+class InlinePtx:
+    """The inline PTX of a file.
+
+    Attributes:
+        edits: the edits of the statements.
+        in_macros: what cannot be rewritten, by the macro whose body it is in.
+    """
+
+    edits: list[Edit] = field(default_factory=list)
+    in_macros: dict[str, UnreadableError] = field(default_factory=dict)
+
+
+def inline_ptx(text: str, code: str, path: Path) -> InlinePtx:
+    """Return the edits of the inline PTX in a file.
+
+    Args:
+        text: the file.
+        code: the same without comments and literals; see `masked`.
+        path: its path, for messages.
+
+    Raises:
+        UnreadableError: an instruction outside of a macro is not emulated.
+    """
+    result = InlinePtx()
+    for match in _STATEMENT.finditer(code):
+        end = closing(code, match.end())
+        try:
+            expression = _expression(uncommented(text[match.end() : end]), code[match.end() : end])
+        except _NotEmulatedError as error:
+            line = text.count("\n", 0, match.start()) + 1
+            unreadable = UnreadableError(f"inline PTX that is not emulated ({error})", path, line)
+            macro = _macro_of(code, match.start())
+            if macro is None:
+                raise unreadable from None
+            result.in_macros.setdefault(macro, unreadable)
+            continue
+        result.edits.append((match.start(), end + 1, expression))
+    return result
+
+
+class _NotEmulatedError(Exception):
+    pass
+
+
+def _macro_of(code: str, at: int) -> str | None:
+    """Return the name of the macro whose body a position is in."""
+    start = code.rfind("\n", 0, at) + 1
+    while code.endswith("\\\n", 0, start):
+        start = code.rfind("\n", 0, start - 1) + 1
+    match = _DEFINE.match(code, start)
+    return match[1] if match is not None else None
+
+
+def _expression(text: str, code: str) -> str:
+    """Return the expression for a statement, whose parts stand between colons."""
+    text = text.replace("\\\n", "  ")
+    template, *lists = _parts(text, code, ":")
+    outputs, inputs = (_operands(*part) for part in [*lists[:2], ("", ""), ("", "")][:2])
+    before, after = [], []
+    for number, (kind, constraint, expression) in enumerate([*outputs, *inputs]):
+        bits = f"uint{_BITS[constraint]}_t"
+        value = f"({expression})"
+        if kind:
+            before.append(f"auto&& opsmith_at_{number} = {value};")
+            after.append(f"{_PTX}give(opsmith_at_{number}, opsmith_{number});")
+            value = f"opsmith_at_{number}"
+        taken = f"~{bits}{{0}}" if kind == "=" else f"{_PTX}take<{bits}>({value})"
+        before.append(f"{bits} opsmith_{number} = {taken};")
+    return f"({{ {' '.join([*before, *_statements(template[0]), *after])} (void)0; }})"
+
+
+def _parts(text: str, code: str, mark: str) -> list[tuple[str, str]]:
+    """Split a text, and its code without literals, at marks outside of brackets."""
+    parts, depth, start = [], 0, 0
+    for at, character in enumerate(code):
+        depth += (character in "([{") - (character in ")]}")
+        if character == mark and depth == 0:
+            parts.append((text[start:at], code[start:at]))
+            start = at + 1
+    return [*parts, (text[start:], code[start:])]
+
+
+def _operands(text: str, code: str) -> list[tuple[str, str, str]]:
+    """Return kind, constraint and expression of each operand."""
+    if not text.strip():
+        return []
+    found = []
+    for part, _ in _parts(text, code, ","):
+        match = _OPERAND.match(part)
+        if match is None or match[2] not in _BITS:
+            raise _NotEmulatedError(f"the operand {' '.join(part.split())}")
+        found.append((match[1], match[2], " ".join(match[3].split())))
+    return found
+
+
+def _template(text: str) -> str:
+    """Return the instructions of a statement, with `#0` for an operand, and without comments."""
+    at, parts = 0, []
+    while at < len(text):
+        literal = _LITERAL.match(text, at)
+        if literal is None:
+            raise _NotEmulatedError(f"{' '.join(text.split())} is no text")
+        parts.append(re.sub(r"\\(.)", lambda m: {"n": "\n", "t": "\t"}.get(m[1], m[1]), literal[1]))
+        at = literal.end()
+    joined = re.sub(r"//[^\n]*|/\*.*?\*/", " ", "".join(parts), flags=re.DOTALL)
+    return re.sub(r"%(%|\d+)", lambda m: "%" if m[1] == "%" else f"#{m[1]}", joined)
+
+
+def _statements(text: str) -> list[str]:
+    """Return the C++ statements for the instructions of a statement."""
+    names: set[str] = set()
+    out = []
+    for part in _template(text).split(";"):
+        instruction = part.strip()
+        while instruction[:1] in ("{", "}"):
+            out.append(instruction[0])
+            instruction = instruction[1:].strip()
+        if not instruction:
+            continue
+        registers = _REGISTERS.match(instruction)
+        if registers is not None:
+            declared = [name.strip() for name in registers[2].split(",")]
+            names.update(declared)
+            bits = "bool" if registers[1] == "pred" else f"uint{registers[1][1:]}_t"
+            out += [f"{bits} {_register(name, names)}{{}};" for name in declared]
+            continue
+        out.append(_call(instruction, names))
+    return out
+
+
+def _call(instruction: str, names: set[str]) -> str:
+    match = _INSTRUCTION.match(instruction)
+    if match is None:
+        raise _NotEmulatedError(instruction)
+    called = _emulation(match["name"])
+    if called is None:
+        raise _NotEmulatedError(match["name"])
+    operands = match["operands"].strip()
+    arguments = [
+        _argument(one.strip(), names, written=number == 0)
+        for number, (one, _) in enumerate(_parts(operands, operands, ",") if operands else [])
+    ]
+    condition = f"if ({match['no']}{_register(match['if'], names)}) " if match["if"] else ""
+    return f"{condition}{called}({', '.join(arguments)});"
+
+
+def _emulation(instruction: str) -> str | None:
+    """Return the function that emulates an instruction."""
+    for pattern, function in _INSTRUCTIONS:
+        match = pattern.fullmatch(instruction)
+        if match is not None:
+            return re.sub(r"\b(?!true)[a-z]\w*", rf"{_PTX}\g<0>", match.expand(function))
+    return None
+
+
+def _argument(operand: str, names: set[str], *, written: bool) -> str:
+    if operand.startswith("{"):
+        parts = [_register(one.strip(), names) for one in operand.strip("{} \n\t").split(",")]
+        return f"{{{', '.join(f'&{one}' if written else one for one in parts)}}}"
+    if operand.startswith("["):
+        base, plus, offset = operand.strip("[] \n\t").partition("+")
+        address = _register(base.strip(), names)
+        return f"{address} + {_register(offset.strip(), names)}" if plus else address
+    return _register(operand, names)
+
+
+def _register(name: str, names: set[str]) -> str:
+    """Return the C++ name of a register, or a number."""
+    if name.startswith("#"):
+        return f"opsmith_{name[1:]}"
+    if name in names and re.fullmatch(r"[\w%$]+", name):
+        return f"opsmith_register_{re.sub(r'[%$]', '_', name)}"
+    if _NUMBER.match(name):
+        return name
+    raise _NotEmulatedError(f"the register {name}")
