@@ -17,7 +17,7 @@ from opsmith.kernels import HOST
 from opsmith.operators.core.arguments import DTYPES
 from opsmith.signature.dtypes import FLOATING as _FLOATING
 
-#: The number of calls drawn to find those in which a size of a result is 0, and the number made.
+#: Calls in which a result has a size of 0: how many draws look for them, and how many suffice.
 _DRAWN, _ENOUGH = 400, 5
 #: Exceeds every size that is tried, yet a window or border of this size is computed quickly.
 _FAR = 100

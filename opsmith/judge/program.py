@@ -48,7 +48,7 @@ class Program(Session):
         self._started: _Started | None = None
 
     def _last_id(self) -> int:
-        """Draw an odd number: a kernel may be right in processes with ids of one kind only."""
+        """Draw an odd number: some kernels are wrong in processes with odd or even ids only."""
         return super()._last_id() + 1
 
     def run_all(

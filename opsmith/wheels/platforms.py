@@ -66,8 +66,8 @@ def find_platform(name: str) -> Platform:
 def find_levels(kind: Platform, asked: Sequence[str] | None) -> tuple[str, ...]:
     """Return the processor levels to compile for: those that were asked for, or all.
 
-    Other values of ``-march`` are no levels: a library says what instructions it needs, so that no
-    processor without them loads it, and what other values need is not known.
+    Other values of ``-march`` are not accepted: a library states which instructions it needs, so
+    that no processor without them loads it, and opsmith knows these for the levels alone.
 
     Raises:
         OptionError: the platform has no such level.

@@ -15,7 +15,7 @@ from opsmith.signature.constraints import ValueRange
 ARRANGEMENTS = ("equal", "ties", "sorted", "reversed", "ends of the range")
 #: Kinds of values for floating-point tensors without declared constraints on their values.
 FLOATS = ("large", "huge", "tiny", "denormal", "zeros", "signed zeros", "NaN", "infinity")
-#: Magnitudes that are log-uniform: of every element by itself, or one for the whole tensor.
+#: Log-uniform magnitudes: every element has its own, or the whole tensor has a single one.
 MAGNITUDES = "all magnitudes"
 ONE_MAGNITUDE = "one magnitude"
 #: Zeros, and few values that are far from zero along the longest dimension, spread over all of it:

@@ -74,8 +74,8 @@ _ROUNDING_SAMPLES = 12
 #: Allowed error of a kernel, as a multiple of the reference's error in the same dtype.
 _SLACK = 4.0
 _NEARBY = 8
-#: Number of probes for an element that exceeds its tolerance. The few that every case takes give
-#: the number of its terms too low by a factor of ten once in some thousand elements.
+#: Number of probes for an element that exceeds its tolerance. Every case takes few probes, which
+#: once in some thousand elements find ten times too few terms.
 _MORE_PROBES = 24
 _WIDE = {
     torch.float16: torch.float64,

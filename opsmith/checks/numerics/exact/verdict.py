@@ -24,7 +24,7 @@ _ROUNDING_ROOT = 1e-13
 #: The same where a literal of single precision is involved.
 _ROUNDING_SINGLE = 2e-6
 _LOW = 0xFFFFFFFF
-#: Draws in different fields from which a constant between two formulas is found.
+#: Number of draws, each in another field, that show by which constant two formulas differ.
 _FOR_CONSTANT = 3
 
 
