@@ -47,21 +47,28 @@ _INSTRUCTIONS = tuple(
         ),
         # ptxas takes the shape behind the number too.
         (
-            r"ldmatrix.sync.aligned(?:.m8n8)?.x([124])(?:.m8n8)?.shared(?:::cta)?.b16",
-            r"ldmatrix<\1>",
+            r"(ld|st)matrix.sync.aligned(?:.m8n8)?.x([124])(?:.m8n8)?.shared(?:::cta)?.b16",
+            r"\1matrix<\2>",
         ),
         (
-            r"ldmatrix.sync.aligned(?:.m8n8)?.x([124]).trans(?:.m8n8)?.shared(?:::cta)?.b16",
-            r"ldmatrix<\1, true>",
+            r"(ld|st)matrix.sync.aligned(?:.m8n8)?.x([124]).trans(?:.m8n8)?.shared(?:::cta)?.b16",
+            r"\1matrix<\2, true>",
         ),
         (r"cp.async.ca.shared(?:::cta)?.global(?:.L2::\d+B)?", "cp_async<4, 8, 16>"),
         (r"cp.async.cg.shared(?:::cta)?.global(?:.L2::\d+B)?", "cp_async<16>"),
+        (r"cp.async.cg.shared(?:::cta)?.global.L2::cache_hint", "cp_async_hinted<16>"),
+        (r"createpolicy.fractional.L2::\w+.b64", "set"),
         (r"cp.async.commit_group", "cp_async_commit_group"),
         (r"cp.async.wait_group", "cp_async_wait_group"),
         (r"cp.async.wait_all", "cp_async_wait_all"),
         (r"cvta.to.shared.u(?:32|64)", "cvta_to_shared"),
         (r"cvta.to.global.u64|cvt.u(?:32.u64|64.u32)|mov.(?:[bus](?:32|64)|f32)", "set"),
         (r"setp.(eq|ne).[bus]32", r"set_if_\1"),
+        (r"lop3.b32", "lop3"),
+        (r"fence.(?:acq_rel|sc).(?:gpu|sys)|membar.(?:gl|sys)", "fence_device"),
+        (r"fence.(?:acq_rel|sc).cta|membar.cta", "fence_block"),
+        (r"ld.(?:global.acquire.gpu|acquire.gpu.global).[bus]32", "load_acquire"),
+        (r"red.(?:relaxed.gpu.)?global.add.[us]32", "add_at"),
     )
 )
 _STATEMENT = re.compile(

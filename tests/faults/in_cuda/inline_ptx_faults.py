@@ -34,7 +34,7 @@ INLINE_PTX = {
             "rows_at_odd_addresses",
             squared,
             "CUDA-UNDEFINED",
-            "ldmatrix reads a row at an address that is not a multiple of 16",
+            "ldmatrix and stmatrix take rows at addresses that are multiples of 16",
             "loaded",
         ),
         (

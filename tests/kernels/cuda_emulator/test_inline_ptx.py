@@ -88,7 +88,8 @@ __global__ void multiply_{name}(const float* x, const float* y, float* out) {{
   }}
 }}
 """
-LOADS = {"x1": 1, "x2": 2, "x4": 4, "x1.trans": 1, "x2.trans": 2, "x4.trans": 4}
+#: By what stands behind `ldmatrix` or `stmatrix`: how many matrices.
+MATRICES = {"x1": 1, "x2": 2, "x4": 4, "x1.trans": 1, "x2.trans": 2, "x4.trans": 4}
 LOAD = """\
 __global__ void load_{name}(const float* x, const float*, float* out) {{
   __shared__ __align__(16) __half tile[8 * {count}][24];
@@ -107,19 +108,53 @@ __global__ void load_{name}(const float* x, const float*, float* out) {{
   }}
 }}
 """
+STORE = """\
+__global__ void store_{name}(const float* x, const float*, float* out) {{
+  __shared__ __align__(16) __half tile[8 * {count}][24];
+  const int lane = threadIdx.x;
+  uint32_t held[{count}];
+  for (int i = 0; i < {count}; ++i) {{
+    const float* two = x + (lane * {count} + i) * 2;
+    const __half both[2] = {{__float2half(two[0]), __float2half(two[1])}};
+    memcpy(&held[i], both, sizeof both);
+  }}
+  const auto row = static_cast<uint32_t>(__cvta_generic_to_shared(tile[lane % (8 * {count})]));
+  asm volatile("stmatrix.sync.aligned.{instruction}.shared.b16 [%0], {{{registers}}};"
+               :: "r"(row), {inputs});
+  __syncwarp();
+  for (int i = lane; i < 64 * {count}; i += 32) out[i] = __half2float(tile[i / 8][i % 8]);
+}}
+"""
 #: Copies the numbers that the thread's number counts, and zeros.
 COPY = """\
-__global__ void copy(const float* x, const float*, float* out) {
+__global__ void copy(const float* __restrict__ x, const float*, float* out) {
   __shared__ __align__(16) float tile[32][4];
   uint64_t address;
   asm("{ .reg .u64 %%a; cvta.to.shared.u64 %%a, %1; mov.u64 %0, %%a; }"
       : "=l"(address) : "l"(tile[threadIdx.x]));
   const int some = threadIdx.x % 5;
   asm volatile("cp.async.ca.shared::cta.global.L2::128B [%0], [%1], 16, %2;"
-               :: "r"(static_cast<uint32_t>(address)), "l"(x + 4 * threadIdx.x), "r"(4 * some)
+               :: "r"(static_cast<uint32_t>(address)), "l"(&x[4 * threadIdx.x]), "r"(4 * some)
                : "memory");
   asm volatile("cp.async.wait_all;" ::: "memory");
   for (int i = 0; i < 4; ++i) out[threadIdx.x * 4 + i] = tile[threadIdx.x][i];
+}
+"""
+#: Takes the number of a count that stands in the memory of the result, by a table of bits.
+OF_BLOCKS = """\
+__global__ void of_blocks(const float* x, const float*, float* out) {
+  uint32_t* count = reinterpret_cast<uint32_t*>(out);
+  if (threadIdx.x == 0) count[0] = 0;
+  __syncthreads();
+  asm volatile("fence.acq_rel.gpu;\\n" ::: "memory");
+  asm volatile("red.relaxed.gpu.global.add.s32 [%0], %1;" :: "l"(count), "r"(3) : "memory");
+  __syncthreads();
+  uint32_t all = 0, some;
+  asm volatile("ld.global.acquire.gpu.b32 %0, [%1];" : "=r"(all) : "l"(count));
+  asm("lop3.b32 %0, %1, %2, %3, %4;"
+      : "=r"(some) : "r"(all), "r"(0x3c), "r"(threadIdx.x), "n"((0xf0 & 0xcc) ^ 0xaa));
+  __syncthreads();
+  out[threadIdx.x] = some;
 }
 """
 
@@ -151,14 +186,15 @@ def product_kernel(instruction):
     )
 
 
-def load_kernel(instruction):
-    count = LOADS[instruction]
-    return LOAD.format(
+def matrix_kernel(text, instruction):
+    count = MATRICES[instruction]
+    return text.format(
         name=identifier(instruction),
         # The shape may stand at either end.
         instruction=f"m8n8.{instruction}" if count != 2 else f"{instruction}.m8n8",
-        registers=registers(0, count),
+        registers=registers(0 if text is LOAD else 1, count),
         outputs=operands("=r", "found", count),
+        inputs=operands("r", "held", count),
         count=count,
     )
 
@@ -167,8 +203,13 @@ def load_kernel(instruction):
 def build(tmp_path_factory):
     kernels = {
         **{kind: (f"multiply_{identifier(kind)}", product_kernel(kind)) for kind in KINDS},
-        **{kind: (f"load_{identifier(kind)}", load_kernel(kind)) for kind in LOADS},
+        **{
+            f"{name} {kind}": (f"{name}_{identifier(kind)}", matrix_kernel(text, kind))
+            for name, text in (("load", LOAD), ("store", STORE))
+            for kind in MATRICES
+        },
         "copy": ("copy", COPY),
+        "of blocks": ("of_blocks", OF_BLOCKS),
     }
     source = tmp_path_factory.mktemp("inline_ptx") / "product.cu"
     launches = "".join(
@@ -207,22 +248,28 @@ def test_products_of_small_integers_are_exact_in_every_shape_and_type(build):
         assert torch.equal(found, case["x"] @ case["y"] + 1), case["kind"]
 
 
+def in_registers(kind, matrices):
+    """Return the two numbers that each lane holds of each matrix."""
+    turned = matrices.view(-1, 8, 8)
+    turned = turned.transpose(1, 2) if "trans" in kind else turned
+    return turned.reshape(-1, 32, 2).transpose(0, 1).reshape(32, -1)
+
+
 @pytest.mark.slow
-def test_matrices_are_loaded_as_they_are_and_turned(build):
-    cases = [
-        {
-            "x": torch.arange(64.0 * count).view(32, 2 * count),
-            "y": torch.zeros(2 * count, 2 * count),
-            "kind": kind,
-        }
-        for kind, count in LOADS.items()
-    ]
-    for case, found in zip(cases, results(build, cases), strict=True):
-        matrices = case["x"].view(-1, 8, 8)
-        if "trans" in case["kind"]:
-            matrices = matrices.transpose(1, 2)
-        right = matrices.reshape(-1, 32, 2).transpose(0, 1).reshape(found.shape)
-        assert torch.equal(found, right), case["kind"]
+def test_matrices_are_loaded_and_stored_as_they_are_and_turned(build):
+    for kind, count in MATRICES.items():
+        matrices = torch.arange(64.0 * count).view(32, -1)
+        held = in_registers(kind, matrices)
+        y = torch.zeros(2 * count, 2 * count)
+        loaded, stored = results(
+            build,
+            [
+                {"x": matrices, "y": y, "kind": f"load {kind}"},
+                {"x": held, "y": y, "kind": f"store {kind}"},
+            ],
+        )
+        assert torch.equal(loaded, held), kind
+        assert torch.equal(stored, matrices), kind
 
 
 @pytest.mark.slow
@@ -231,6 +278,13 @@ def test_a_copy_of_fewer_bytes_ends_in_zeros(build):
     (found,) = results(build, [{"x": x, "y": torch.zeros(4, 4), "kind": "copy"}])
     right = torch.where(torch.arange(4) < torch.arange(32)[:, None] % 5, x, torch.zeros(()))
     assert torch.equal(found, right)
+
+
+@pytest.mark.slow
+def test_counts_and_tables_of_bits(build):
+    case = {"x": torch.zeros(32, 1), "y": torch.zeros(1, 1), "kind": "of blocks"}
+    (found,) = results(build, [case])
+    assert found.flatten().tolist() == [(96 & 0x3C) ^ thread for thread in range(32)]
 
 
 MACRO = '#define WAIT() asm volatile("cp.async.bulk.wait_group 0;" ::)\n'

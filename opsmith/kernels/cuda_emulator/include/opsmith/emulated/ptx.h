@@ -7,6 +7,7 @@
 #endif
 
 #include <opsmith/emulated/copies.h>
+#include <opsmith/emulated/cuda_atomic.h>
 #include <opsmith/emulated/fp8.h>
 
 namespace opsmith::emulated::ptx {
@@ -16,11 +17,10 @@ namespace opsmith::emulated::ptx {
 // The bits of an operand. Inlined as all that reads or writes the user's memory, so that the place
 // of an access is the user's line.
 template <typename Bits, typename T>
-__forceinline__ Bits take(const T& value) {
-  if constexpr (std::is_pointer_v<std::decay_t<T>>) {
+__forceinline__ Bits take(T value) {
+  if constexpr (std::is_pointer_v<T>) {
     static_assert(sizeof(Bits) == sizeof(void*), "a pointer is an operand of 64 bits");
-    const volatile void* pointer = value;
-    return reinterpret_cast<Bits>(pointer);
+    return reinterpret_cast<Bits>(value);
   } else if constexpr (std::is_integral_v<T> || std::is_enum_v<T>) {
     static_assert(sizeof(T) <= sizeof(Bits), "the operand has more bits than its constraint says");
     return static_cast<Bits>(value);
@@ -62,6 +62,14 @@ void set_if_eq(bool& to, A a, B b) {
 template <typename A, typename B>
 void set_if_ne(bool& to, A a, B b) {
   to = static_cast<uint32_t>(a) != static_cast<uint32_t>(b);
+}
+// Combines three bits by a table: that of a & b is 0xf0 & 0xcc.
+inline void lop3(uint32_t& to, uint32_t a, uint32_t b, uint32_t c, uint64_t table) {
+  to = 0;
+  for (unsigned i = 0; i < 8; ++i) {
+    const uint32_t here = (i & 4 ? a : ~a) & (i & 2 ? b : ~b) & (i & 1 ? c : ~c);
+    if ((table >> i & 1) != 0) to |= here;
+  }
 }
 template <typename To>
 void cvta_to_shared(To& to, uint64_t address) {
@@ -180,6 +188,13 @@ struct alignas(16) Row {
   uint32_t x[4];
 };
 
+inline char* row_at(uint64_t address, const char* what, Place place) {
+  if (address % 16 != 0) {
+    fail("ldmatrix and stmatrix take rows at addresses that are multiples of 16", place);
+  }
+  return shared_memory_at(address, what, place);
+}
+
 // Gives each lane its two numbers of each matrix; lane 8 i + j has brought row j of matrix i.
 template <int count, bool transposed>
 __attribute__((noinline)) OPSMITH_UNWATCHED void spread(Into<count> d, const Row& own,
@@ -203,12 +218,32 @@ __forceinline__ void ldmatrix(Into<count> d, uint64_t address, Place place = her
   // Other lanes' addresses are not used. Reading comes before waiting, since waiting would order
   // the lanes, which CUDA does not promise.
   if (lane_number() < 8 * count) {
-    if (address % 16 != 0) {
-      fail("ldmatrix reads a row at an address that is not a multiple of 16", place);
-    }
-    row = *reinterpret_cast<const Row*>(shared_memory_at(address, "ldmatrix", place));
+    row = *reinterpret_cast<const Row*>(row_at(address, "ldmatrix", place));
   }
   spread<count, transposed>(d, row, place);
+}
+
+// The row that a lane stores, out of what all lanes hold.
+template <int count, bool transposed>
+__attribute__((noinline)) OPSMITH_UNWATCHED Row gather(const From<count>& own, Place place) {
+  uint32_t all[warp_size][count];
+  collect(own, all, "stmatrix", place);
+  const unsigned row = lane_number() % 8, matrix = lane_number() / 8 % count;
+  Row result{};
+  for (unsigned column = 0; column < 8; ++column) {
+    const unsigned one = transposed ? column : row, two = transposed ? row : column;
+    const uint32_t number = all[one * 4 + two / 2][matrix] >> (two % 2 * 16) & 0xffff;
+    result.x[column / 2] |= number << (column % 2 * 16);
+  }
+  return result;
+}
+
+template <int count, bool transposed = false>
+__forceinline__ void stmatrix(uint64_t address, From<count> own, Place place = here()) {
+  const Row row = gather<count, transposed>(own, place);
+  if (lane_number() < 8 * count) {
+    *reinterpret_cast<Row*>(row_at(address, "stmatrix", place)) = row;
+  }
 }
 
 // --- copies ------------------------------------------------------------------------------------
@@ -229,11 +264,29 @@ template <unsigned... sizes>
 __forceinline__ void cp_async(uint64_t to, uint64_t from, uint64_t bytes, Place place = here()) {
   cp_async<sizes...>(to, from, bytes, bytes, place);
 }
+// A hint on what the cache keeps changes nothing here.
+template <unsigned... sizes>
+__forceinline__ void cp_async_hinted(uint64_t to, uint64_t from, uint64_t bytes, uint64_t,
+                                     Place place = here()) {
+  cp_async<sizes...>(to, from, bytes, bytes, place);
+}
 inline void cp_async_commit_group() { commit_copies(); }
 inline void cp_async_wait_group(uint64_t groups) { wait_for_copies(groups); }
 inline void cp_async_wait_all() {
   commit_copies();
   wait_for_copies(0);
+}
+
+// --- order -------------------------------------------------------------------------------------
+
+inline void fence_device() { fence(Scope::device); }
+inline void fence_block() { fence(Scope::block); }
+__forceinline__ void load_acquire(uint32_t& to, uint64_t address) {
+  using Number = ::cuda::atomic_ref<uint32_t, ::cuda::thread_scope_device>;
+  to = Number(*reinterpret_cast<uint32_t*>(address)).load(::cuda::memory_order_acquire);
+}
+__forceinline__ void add_at(uint64_t address, uint32_t value) {
+  atomicAdd(reinterpret_cast<uint32_t*>(address), value);
 }
 
 }  // namespace opsmith::emulated::ptx
