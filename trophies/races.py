@@ -1,4 +1,4 @@
-"""Three races of published CUDA kernels, in kernels of opsmith's own words. See README.md."""
+"""Four races of published CUDA kernels, in kernels of opsmith's own words. See README.md."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -41,9 +41,16 @@ def kept_intervals(ends: Float32[Tensor, "N 2"]) -> Int32[Tensor, "N"]:
     return torch.tensor(kept, dtype=torch.int32)
 
 
+@opsmith.op("trophies::reversed_rows")
+def reversed_rows(x: Float32[Tensor, "N 128"]) -> Float32[Tensor, "N 128"]:
+    """Give each row in reverse."""
+    return x.flip(1)
+
+
 chosen_points.register_kernel("cuda", source="chosen_points.cu")
 row_softmax.register_kernel("cuda", source="row_softmax.cu")
 kept_intervals.register_kernel("cuda", source="kept_intervals.cu")
+reversed_rows.register_kernel("cuda", source="reversed_rows.cu")
 
 
 @chosen_points.register_cases
@@ -60,3 +67,8 @@ def _rows(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
 def _intervals(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
     begin = 20 * torch.rand(40, generator=torch.Generator().manual_seed(seed))
     yield {"ends": torch.stack([begin, begin + 1], 1)}
+
+
+@reversed_rows.register_cases
+def _reversed(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
+    yield {"x": torch.rand(3, 128, generator=torch.Generator().manual_seed(seed))}

@@ -81,6 +81,7 @@ _REGISTERS = re.compile(r"\.reg\s*\.(pred|[bfsu](?:16|32|64))\s+(.+)\Z", re.DOTA
 _INSTRUCTION = re.compile(
     r"(?:@(?P<no>!?)(?P<if>[\w%$]+)\s+)?(?P<name>[a-z][\w.:]*)\s*(?P<operands>.*)\Z", re.DOTALL
 )
+_LANE = "%laneid"
 _NUMBER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|\d+(?:\.\d+)?)U?\Z")
 _DEFINE = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)")
 
@@ -258,6 +259,8 @@ def _register(name: str, names: set[str]) -> str:
         return f"opsmith_{name[1:]}"
     if name in names and re.fullmatch(r"[\w%$]+", name):
         return f"opsmith_register_{re.sub(r'[%$]', '_', name)}"
+    if name == _LANE:
+        return "::opsmith::emulated::lane_number()"
     if _NUMBER.match(name):
         return name
     raise _NotEmulatedError(f"the register {name}")

@@ -15,7 +15,7 @@ from opsmith.kernels.cuda_emulator import emulated
 
 FOLDER = Path(__file__).parents[3] / "trophies"
 PHASES = [phase_of(1), phase_of(2, 0x7F)]
-NAMES = ("chosen_points", "row_softmax", "kept_intervals")
+NAMES = ("chosen_points", "row_softmax", "kept_intervals", "reversed_rows")
 
 
 @pytest.fixture(scope="module")

@@ -149,10 +149,11 @@ __global__ void of_blocks(const float* x, const float*, float* out) {
   asm volatile("fence.acq_rel.gpu;\\n" ::: "memory");
   asm volatile("red.relaxed.gpu.global.add.s32 [%0], %1;" :: "l"(count), "r"(3) : "memory");
   __syncthreads();
-  uint32_t all = 0, some;
+  uint32_t all, lane, some;
+  asm("mov.u32 %0, %%laneid;" : "=r"(lane));
   asm volatile("ld.global.acquire.gpu.b32 %0, [%1];" : "=r"(all) : "l"(count));
   asm("lop3.b32 %0, %1, %2, %3, %4;"
-      : "=r"(some) : "r"(all), "r"(0x3c), "r"(threadIdx.x), "n"((0xf0 & 0xcc) ^ 0xaa));
+      : "=r"(some) : "r"(all), "r"(0x3c), "r"(lane), "n"((0xf0 & 0xcc) ^ 0xaa));
   __syncthreads();
   out[threadIdx.x] = some;
 }
@@ -294,7 +295,7 @@ MACRO = '#define WAIT() asm volatile("cp.async.bulk.wait_group 0;" ::)\n'
     ("text", "words"),
     [
         ('\nasm("bar.sync 1, 64;");', "it has inline PTX that is not emulated (bar.sync), at"),
-        ('asm("mov.u32 %0, %%laneid;" : "=r"(a));', "(the register %laneid), at kernel.cu:1"),
+        ('asm("mov.u32 %0, %%smid;" : "=r"(a));', "(the register %smid), at kernel.cu:1"),
         ('asm("mov.u32 %0, 0;" : "=x"(a));', '(the operand "=x"(a)), at kernel.cu:1'),
         ('asm("mma.sync" KIND ";");', '("mma.sync" KIND ";" is no text), at kernel.cu:1'),
         (f"{MACRO}\nvoid f() {{ WAIT(); }}", "(cp.async.bulk.wait_group), at kernel.cu:1"),
