@@ -62,8 +62,15 @@ def surroundings() -> tuple[object, ...]:
     """Return the state that a process started now inherits, beginning with this process's id."""
     # pytest sets this variable anew for each test.
     variables = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
-    # The order of the paths does not matter, since each request contains them.
-    return os.getpid(), variables, frozenset(sys.path)
+    # Each request contains the folders of modules; a process finds packages when it starts.
+    return os.getpid(), variables, frozenset(filter(_has_packages, sys.path))
+
+
+def _has_packages(folder: str) -> bool:
+    try:
+        return any(name.endswith((".dist-info", ".egg-info")) for name in os.listdir(folder or "."))
+    except OSError:
+        return os.path.isfile(folder)  # a file of modules
 
 
 Launch = Callable[[Channel], Process]

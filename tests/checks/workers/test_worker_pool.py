@@ -71,6 +71,7 @@ def test_the_next_run_has_the_worker_of_the_last_and_finds_nothing_of_it(
     (tmp_path / "leaves_files.py").write_text(LEAVES.replace("WORK", repr(str(work))))
     (operator,) = import_operators("leaves_files.py").operators
     run(endings.double)
+    monkeypatch.syspath_prepend(work)
     monkeypatch.chdir(work)
     assert [run(operator, "reference"), run(operator, "reference")] == [("passed", "")] * 2
     assert len(set(supervisors)) == 1
@@ -89,7 +90,7 @@ def test_a_worker_that_a_kernel_ended_is_not_kept(supervisors):
     assert run(endings.double) == ("passed", "")
 
 
-@pytest.mark.slow
+@pytest.mark.long  # test_surroundings_are_variables_...
 def test_another_is_started_where_a_new_one_would_find_other_surroundings(
     supervisors, tmp_path, monkeypatch
 ):
@@ -99,13 +100,14 @@ def test_another_is_started_where_a_new_one_would_find_other_surroundings(
     assert len(set(supervisors)) == 2
 
 
-def test_surroundings_are_variables_and_where_modules_are_found(tmp_path, monkeypatch):
+def test_surroundings_are_variables_and_where_packages_are_installed(tmp_path, monkeypatch):
     seen = [surroundings()]
     monkeypatch.setenv("PYTEST_CURRENT_TEST", "another")
+    monkeypatch.syspath_prepend(tmp_path)  # each request says so
     assert surroundings() == seen[0]
     monkeypatch.setenv("OPSMITH_CACHE", str(tmp_path))
     seen.append(surroundings())
-    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "plugin-1.0.dist-info").mkdir()
     seen.append(surroundings())
     assert all(one != other for one, other in itertools.combinations(seen, 2))
 
