@@ -121,22 +121,23 @@ def test_a_snippet_of_a_target_exports_and_compares_there(operator, check):
 
 @pytest.mark.usefixtures("no_shrinking")
 def test_a_wrong_translation_is_blamed_where_it_is_written():
-    for operator, line in (
-        (failing.translated, failing.TRANSLATED_AT),
-        (failing.first_five, failing.first_five_to_onnx.__code__.co_firstlineno),
-    ):
-        report = checks.run(operator, select=["onnx-standard"], isolate=False, examples=4)
-        (row,) = (row for row in report.rows if row.check == "onnx-standard")
-        blamed = f"ONNX translation: {failing.__file__}:{line}"
-        assert row.blame == blamed
-        assert f"\n  {blamed}\n" in row.explain()
-        assert "kernel:" not in row.explain()
+    report = checks.run(failing.translated, select=["onnx-standard"], isolate=False, examples=4)
+    (row,) = (row for row in report.rows if row.check == "onnx-standard")
+    _blames(row, failing.TRANSLATED_AT)
+
+
+def _blames(row, line: int) -> None:
+    blamed = f"ONNX translation: {failing.__file__}:{line}"
+    assert row.blame == blamed
+    assert f"\n  {blamed}\n" in row.explain()
+    assert "kernel:" not in row.explain()
 
 
 @pytest.mark.usefixtures("no_shrinking")
 def test_a_snippet_runs_a_model_with_other_sizes_than_it_was_exported_with():
     report = checks.run(failing.first_five, select=["onnx-standard"], isolate=False, examples=4)
     (row,) = (row for row in report.rows if row.check == "onnx-standard")
+    _blames(row, failing.first_five_to_onnx.__code__.co_firstlineno)
     assert "dynamic_shapes=(tuple(dynamic_shapes(op.signature, arguments)),)" in row.snippet
     # Exported with few rows, it is right for them.
     given: dict = {}
@@ -182,6 +183,7 @@ def test_cases_that_are_given_are_the_only_ones_and_keep_their_strides():
     assert (right.status, right.cases) == ("passed", 1)
 
 
+@pytest.mark.long  # test_cases_that_are_given_are_the_only_ones_...
 def test_cases_that_are_given_may_be_one_tensor():
     x = torch.ones(3)
     ran = []

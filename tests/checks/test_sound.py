@@ -28,7 +28,7 @@ def passes(operator, select, examples):
             assert row.cases or row.check not in samples, row
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)  # `make seeds` runs all
 @pytest.mark.parametrize("operator", sound.OPERATORS, ids=lambda operator: operator.name)
 def test_a_sound_operator_passes_every_check(operator):
     passes(operator, PYTORCH, 8)
@@ -40,7 +40,7 @@ def test_an_operator_of_unusual_shapes_passes_every_check(operator):
     passes(operator, PYTORCH, 5)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)  # `make seeds` runs all
 @pytest.mark.parametrize(
     "operator",
     [*sound_numbers.OPERATORS, *sound_native.OPERATORS],

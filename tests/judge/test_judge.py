@@ -56,24 +56,7 @@ def failures(path: Path, **options: object) -> dict[str, str]:
     return found
 
 
-@pytest.mark.slow
-def test_a_right_kernel_is_accepted_and_its_module_never_imported_here(candidate):
-    path = candidate(f"return {RIGHT}", before="print('imported')\nos.environ['SEEN'] = '1'")
-    verdict = judge(SPEC, path, examples=12)
-    assert verdict.accepted, verdict.report.explain()
-    assert [row.check for row in verdict.report.rows] == CHECKS
-    assert all(row.cases for row in verdict.report.rows)
-    assert "SEEN" not in os.environ
-    assert not any("kernels" in str(getattr(m, "__file__", "")) for m in _own(path))
-    assert verdict.digests[str(SPEC)] == hashlib.sha256(SPEC.read_bytes()).hexdigest()
-    assert verdict.digests[str(path)] == hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _own(path: Path):
-    return [m for m in sys.modules.values() if getattr(m, "__file__", None) == str(path)]
-
-
-@pytest.mark.slow
+@pytest.mark.long  # test_worker.py::test_the_same_seed_gives_the_same_cases
 def test_one_seed_gives_one_verdict(candidate):
     path = candidate("out = x * factor + x.sum(1, keepdim=True)\nreturn out * (x.shape[0] != 3)")
     verdicts = [judge(SPEC, path, examples=12, seed=5) for _ in range(2)]
@@ -213,18 +196,17 @@ def several(tmp_path, module: str, kernels: list[tuple[str, str]]) -> tuple[Path
     return spec, path
 
 
+#: The cheats of which the judge says more than that a value is wrong.
+NAMED = [
+    "cached by pointer, shape and first element",
+    "writes its argument",
+    "result in memory that is used again",
+]
+
+
 @pytest.mark.slow
-def test_every_cheat_is_refused_and_the_right_kernel_beside_them_is_not(tmp_path):
-    kernels = [(f"return {RIGHT}", ""), *WRONG.values()]
-    verdict = judge(*several(tmp_path, "cheats", kernels), examples=12, time_limit=20.0)
-    found = {operator: rows for operator, _, rows in verdict.report.groups()}
-    messages, codes = {}, {}
-    for number, name in enumerate(["right", *WRONG]):
-        rows = found[f"judged::cheats_{number}"]
-        messages[name] = {row.check: row.message for row in rows if row.status == "failed"}
-        codes[name] = {row.check: row.code for row in rows if row.status == "failed"}
-    assert messages.pop("right") == {}
-    assert [name for name, failed in messages.items() if not failed] == []
+def test_cheats_are_refused_and_the_right_kernel_beside_them_is_not(tmp_path):
+    messages, codes = _verdict_on(NAMED, tmp_path, "few_cheats")
     assert (
         "in a row: the result[" in messages["cached by pointer, shape and first element"]["again"]
     )
@@ -236,6 +218,26 @@ def test_every_cheat_is_refused_and_the_right_kernel_beside_them_is_not(tmp_path
     assert "OPS-RESULT-REUSED" in codes["result in memory that is used again"].values()
     again = str(messages["result in memory that is used again"])
     assert "it lies in memory that the kernel uses again" in again
+
+
+@pytest.mark.long  # the test above, and test_attacks.py::test_a_part_of_each_kind_is_refused
+def test_every_cheat_is_refused(tmp_path):
+    _verdict_on([*WRONG], tmp_path, "cheats")
+
+
+def _verdict_on(cheats: list[str], folder: Path, module: str):
+    """Judge cheats beside the right kernel: what was said of each, and its codes, by check."""
+    kernels = [(f"return {RIGHT}", ""), *(WRONG[name] for name in cheats)]
+    verdict = judge(*several(folder, module, kernels), examples=12, time_limit=20.0)
+    found = {operator: rows for operator, _, rows in verdict.report.groups()}
+    messages, codes = {}, {}
+    for number, name in enumerate(["right", *cheats]):
+        rows = found[f"judged::{module}_{number}"]
+        messages[name] = {row.check: row.message for row in rows if row.status == "failed"}
+        codes[name] = {row.check: row.code for row in rows if row.status == "failed"}
+    assert messages.pop("right") == {}
+    assert [name for name, failed in messages.items() if not failed] == []
+    return messages, codes
 
 
 @pytest.mark.slow
@@ -419,14 +421,21 @@ def test_no_candidate_runs_where_there_is_no_sandbox_unless_it_is_trusted(
 
 
 @pytest.mark.slow
-def test_exit_codes_and_json(cli, candidate):
-    right = candidate(f"return {RIGHT}")
+def test_a_right_kernel_is_accepted_and_a_wrong_one_refused_as_exit_codes_and_json_say(
+    cli, candidate
+):
+    right = candidate(f"return {RIGHT}", before="print('imported')\nos.environ['SEEN'] = '1'")
+    digests = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in (SPEC, right)}
     accepted = cli("judge", SPEC, "--candidate", right, "--examples", 4, "--json")
     assert accepted.code == 0, accepted.stderr
     said = json.loads(accepted.stdout)
     jsonschema.validate(said, json.loads(SCHEMA_FILE.read_text()))
     assert said["accepted"] is True
-    assert said["files"][str(SPEC)] == hashlib.sha256(SPEC.read_bytes()).hexdigest()
+    assert [row["check"] for row in said["rows"]] == CHECKS
+    assert all(row["cases"] for row in said["rows"])
+    assert said["files"].items() >= digests.items()
+    assert "SEEN" not in os.environ
+    assert not [m for m in sys.modules.values() if getattr(m, "__file__", None) == str(right)]
     assert said["seed"] > 0
     assert said["sandboxed"] == (not unavailable())
     kernels = candidate("return x * 0")

@@ -151,7 +151,8 @@ OPSMITH_KERNEL(conditions, {name}, cpu, float)
 """
 
 
-@pytest.mark.parametrize("forgets", [False, True])
+@pytest.mark.slow(cases=1)  # a library for each
+@pytest.mark.parametrize("forgets", [True, False])
 def test_an_adapter_that_forgets_a_condition_is_found(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, forgets: bool
 ) -> None:

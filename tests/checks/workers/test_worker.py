@@ -271,6 +271,7 @@ def _ended(process: int) -> None:
     raise AssertionError(f"process {process} is still there")
 
 
+@pytest.mark.long  # test_native.py::test_where_the_build_fails_nothing_...
 def test_a_build_that_failed_is_not_tried_again(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     (tmp_path / "semicolon.cpp").write_text("int no_semicolon = 1\n")

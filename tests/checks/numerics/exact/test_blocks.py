@@ -34,7 +34,7 @@ def test_a_fault_behind_the_first_block_is_found() -> None:
     assert torch.equal(blocks(torch.ones(1, 256)), torch.full((1,), 256.0))
 
 
-@pytest.mark.slow
+@pytest.mark.long  # test_determinism.py states this limit of its own row
 def test_dimensions_that_the_reference_loops_over_keep_to_small_sizes() -> None:
     (soft_dtw, _) = import_all([str(TODAY / "soft_dtw.py")])
     (row,) = (one for one in checks.run(soft_dtw, select=["exact"]).rows if one.check == "exact")
