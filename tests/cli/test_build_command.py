@@ -31,12 +31,11 @@ OPSMITH_KERNEL(cli_build, double_it, cpu, float)
 
 @pytest.fixture
 def operator_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A fresh working directory with an operator and its kernel, and an empty cache."""
+    """A fresh working directory with an operator and its kernel, which is in no cache."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", sys.path.copy())
     # A test's file is loaded as a module of its own, whatever file of that name was loaded before.
     monkeypatch.delitem(sys.modules, "double_it", raising=False)
-    monkeypatch.setenv("OPSMITH_CACHE", str(tmp_path / "cache"))
     file = tmp_path / "double_it.py"
     file.write_text(DECLARATION)
     (tmp_path / "double_it.cpp").write_text(KERNEL)
@@ -84,7 +83,7 @@ def test_python_kernels_need_no_build(cli, operator_file):
     assert outcome.stderr == "cli_build::double_it: nothing to build, its kernels are Python\n"
 
 
-@pytest.mark.slow
+@pytest.mark.long  # docs/test_readme.py checks what is written, and built
 def test_what_opsmith_new_writes_builds(cli, operator_file):
     assert cli("new", "cli_build::made").code == 0
     outcome = cli("build", "made/made.py")
