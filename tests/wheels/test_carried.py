@@ -150,7 +150,7 @@ def test_what_a_package_declares_otherwise_than_when_it_was_built_is_checked(
     assert said in run(package, f"import pack; {text}").stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long  # test_installed.py::test_it_works_without_... differentiates
 def test_what_was_checked_when_a_package_was_built_is_differentiated_as_declared(
     package: Path,
 ) -> None:

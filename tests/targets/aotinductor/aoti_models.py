@@ -32,7 +32,6 @@ class Everything(nn.Module):
             "positives": ops.positives(y),
             "picked": ops.pick(x, rows),
             "summed": ops.cumsum(y, 'a "quoted" \\ \n text'),
-            "old": ops.old_style(y),
             "inlined": ops.python_only(y),
             "selected": y[2 * rows],
         }

@@ -106,15 +106,6 @@ twin.register_kernel("cpu", source="sources/cumsum.cpp")
 other_twin.register_kernel("cpu", source="sources/cumsum.cpp")
 
 
-@opsmith.op("aoti_test::old_style")
-def old_style(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
-    """`x` plus three, by a source that registers itself."""
-    return x + 3
-
-
-old_style.register_kernel("cpu", source="sources/old_style.cpp", api="torch", flags=FAST)
-
-
 @opsmith.op("aoti_test::python_only")
 def python_only(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
     """`x` cubed; has a Python kernel and no other."""

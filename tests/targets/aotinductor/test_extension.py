@@ -66,10 +66,13 @@ except RuntimeError as error:
 """
 
 
+# Others state most: test_foreign_libraries.py::test_another_schema_is_refused exports a library of
+# this kind and loads it, and test_self_registering.py calls such kernels.
 @pytest.mark.long
 def test_operators_of_one_source_run_in_one_artifact(tmp_path: Path) -> None:
     a, b = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])
     artifact = export(All(), (a, b), tmp_path / "out")
+    assert all("registers itself with PyTorch" in use.note for use in artifact.manifest.operators)
     # The source is there once, for all three, and a gate before each.
     entries = artifact.manifest.details["libraries"]
     (source,) = (entry for entry in entries if len(entry["defines"]) == 3)

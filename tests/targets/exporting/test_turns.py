@@ -60,7 +60,7 @@ def nothing_is_left_over():
     assert (builtins.len, math.sqrt, torch.backends.opt_einsum.enabled) == before
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
 def test_two_exports_that_overlap_both_succeed_and_leave_python_as_it_was(tmp_path, exporter):
     inside, came = threading.Event(), threading.Event()

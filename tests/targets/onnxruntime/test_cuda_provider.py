@@ -136,6 +136,7 @@ def scale_kernel(x_ptr, out_ptr, count, factor, BLOCK: "tl.constexpr"):
     pass
 
 
+@pytest.mark.long  # test_triton_launch.py launches, and others here by the stream
 def test_what_triton_compiled_is_launched_in_the_providers_stream(provider, monkeypatch):
     monkeypatch.setattr(compiling, "compile_for", as_text)
     monkeypatch.setattr(compiling, "cache_key", lambda kernel: "a text")

@@ -249,6 +249,7 @@ def test_references_that_call_each_other_without_an_end_are_refused() -> None:
     )
 
 
+@pytest.mark.long  # test_what_a_reference_calls_has_a_form_too_...
 def test_a_reference_may_call_another_as_deep_as_it_likes() -> None:
     def declare(depth: int, inner: Any) -> Any:
         def chained(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
