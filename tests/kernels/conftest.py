@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from opsmith.kernels import Library, kernel_source
+from opsmith.kernels import Library, cache_folder, kernel_source
 from opsmith.signature import Signature, signature_of
 
 SOURCES = Path(__file__).parent / "sources"
@@ -24,7 +25,13 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         run = run.parent
-    return run / "cache"
+    cache = run / "cache"
+    cache.mkdir(exist_ok=True)
+    # But for opsmith's own headers, precompiled: those of the other tests are the same.
+    (cache_folder() / "precompiled").mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        (cache / "precompiled").symlink_to(cache_folder() / "precompiled")
+    return cache
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -99,7 +99,7 @@ def test_a_library_that_needs_less_of_its_caller_runs(tmp_path: Path) -> None:
     assert call(torch.ones(3)).tolist() == [2, 2, 2]
 
 
-@pytest.mark.slow
+@pytest.mark.long  # test_a_library_that_needs_less_of_its_caller_runs
 def test_a_library_runs_for_a_caller_of_before_the_last_field(tmp_path: Path) -> None:
     size = "size = sizeof(opsmith_context)"
     assert size in ABI

@@ -46,7 +46,7 @@ def test_a_fault_of_a_launch_is_found_and_named_with_its_line(fault):
     check(IN_LAUNCHES, fault)
 
 
-@pytest.mark.slow
+@pytest.mark.long  # a library of its own; those in kernels and in orders stay
 @pytest.mark.parametrize("fault", WITH_COLLECTIVES.faults)
 def test_a_fault_with_a_collective_is_found_and_named_with_its_line(fault):
     check(WITH_COLLECTIVES, fault)
@@ -70,12 +70,12 @@ def test_a_fault_around_inline_ptx_is_found_and_named_with_its_line(fault):
     check(IN_INLINE_PTX, fault)
 
 
-@pytest.mark.slow  # each group is a library; those of the first are built above
+@pytest.mark.slow  # each group is a library; those of the first and the last are built above
 @pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.signature.name)
 def test_right_twins_are_right_in_every_order(group):
     assert said_of_right_ones(group) == {}
 
 
-@pytest.mark.slow
+@pytest.mark.long  # a library of its own; the right twins stay
 def test_right_kernels_of_unusual_form_are_not_flagged():
     assert said_of_right_ones(RIGHT) == {}

@@ -49,7 +49,9 @@ STRIDED = _native("mirror_strided", strided=True)
 CONTIGUOUS = _native("mirror_contiguous")
 TORCH = _declared("mirror_torch")
 TORCH.register_kernel("cpu", source=SOURCES / "mirror_torch.cpp", api="torch", flags=("-O0",))
-OPERATORS = (REFERENCE, STRIDED, CONTIGUOUS, TORCH)
+# test_self_registering.py states most of it for kernels of this kind, whose libraries take long.
+OPERATORS = [REFERENCE, pytest.param(TORCH, marks=pytest.mark.long), STRIDED, CONTIGUOUS]
+every_kind = pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
 
 
 def _memory() -> Tensor:
@@ -73,7 +75,7 @@ CALLS: dict[str, Callable[[Tensor], dict[str, Any]]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
+@every_kind
 @pytest.mark.parametrize("name", CALLS)
 def test_what_is_read_keeps_its_values_while_the_call_writes(operator: Any, name: str) -> None:
     given, apart = CALLS[name](_memory()), CALLS[name](_memory())
@@ -89,7 +91,7 @@ def test_what_is_read_keeps_its_values_while_the_call_writes(operator: Any, name
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
+@every_kind
 def test_two_arguments_that_are_written_do_not_share_memory(operator: Any) -> None:
     m = _memory()
     said = f"{operator.name}: arguments 'out' and 'count' are both written, but share memory. "
@@ -139,7 +141,7 @@ def test_two_written_arguments_share_no_byte() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
+@every_kind
 def test_every_kind_of_kernel_refuses_to_write_into_elements_in_one_place(operator: Any) -> None:
     said = (
         f"{operator.name}: argument 'out' is written, but its elements share memory: dimension 0 "

@@ -47,7 +47,9 @@ STRIDED = _native("mirror_list_strided", strided=True)
 CONTIGUOUS = _native("mirror_list_contiguous")
 TORCH = _declared("mirror_list_torch")
 TORCH.register_kernel("cpu", source=SOURCES / "mirror_list_torch.cpp", api="torch", flags=("-O0",))
-IN_CPP = tuple(pytest.param(one, marks=pytest.mark.slow) for one in (STRIDED, CONTIGUOUS, TORCH))
+IN_CPP = [pytest.param(one, marks=pytest.mark.slow) for one in (STRIDED, CONTIGUOUS)]
+# test_self_registering.py states most of it for kernels of this kind, whose libraries take long.
+IN_CPP.append(pytest.param(TORCH, marks=pytest.mark.long))
 every_kind = pytest.mark.parametrize("operator", [REFERENCE, *IN_CPP], ids=lambda one: one.name)
 
 
