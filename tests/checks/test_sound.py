@@ -34,13 +34,13 @@ def test_a_sound_operator_passes_every_check(operator):
     passes(operator, PYTORCH, 8)
 
 
-@pytest.mark.slow(cases=1)  # `make seeds` runs all
+@pytest.mark.long  # test_a_sound_operator_...; `make seeds` runs all
 @pytest.mark.parametrize("operator", sound_shapes.OPERATORS, ids=lambda operator: operator.name)
 def test_an_operator_of_unusual_shapes_passes_every_check(operator):
     passes(operator, PYTORCH, 5)
 
 
-@pytest.mark.slow(cases=1)  # `make seeds` runs all
+@pytest.mark.long  # test_a_sound_operator_...; `make seeds` runs all
 @pytest.mark.parametrize(
     "operator",
     [*sound_numbers.OPERATORS, *sound_native.OPERATORS],

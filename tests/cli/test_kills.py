@@ -14,7 +14,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> kills.Place:
     return kills.Place(tmp_path_factory.mktemp("kills") / "place")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)  # `make kills` sends all
 @pytest.mark.parametrize("number", kills.SIGNALS)
 def test_a_build_that_is_killed_while_it_compiles_leaves_nothing_for_long(
     place: kills.Place, number: signal.Signals

@@ -133,7 +133,9 @@ def test_a_specification_without_a_case_refuses_nobody(cli, tmp_path):
         "from refusing import refusing\n\n\n"
         "@refusing.register_kernel('cpu')\ndef kernel(x):\n    return x\n"
     )
-    options = ["--json", "--examples", 2, *(["--trust-candidate"] if unavailable() else [])]
+    # Every sample is refused, and drawing them ends after this time at the latest.
+    options = ["--json", "--examples=2", "--seconds=4"]
+    options += ["--trust-candidate"] if unavailable() else []
     done = cli("judge", tmp_path / "refusing.py", "--candidate", tmp_path / "kernels.py", *options)
     assert done.code == 5
     row = json.loads(done.stdout)["rows"][0]

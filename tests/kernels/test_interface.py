@@ -69,7 +69,7 @@ def older(
     return getattr(torch.ops.kernels_test, name), (definition, library)
 
 
-@pytest.mark.slow
+@pytest.mark.long  # test_a_library_that_needs_more_of_its_caller_says_so
 def test_a_library_of_another_interface_says_which_two_do_not_fit(tmp_path: Path) -> None:
     abi = ABI.replace("interface_version = 1;", "interface_version = 7;")
     assert abi != ABI

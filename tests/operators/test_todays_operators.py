@@ -30,7 +30,7 @@ def _reference(module: str, name: str = "") -> Callable[..., Any]:
     return reference
 
 
-@pytest.mark.slow(cases=1)  # each takes all checks
+@pytest.mark.long  # docs/test_readme.py has such a run; below, what they compute
 @pytest.mark.parametrize("name", NAMES)
 def test_an_operator_passes_the_quick_checks(name: str) -> None:
     operators = importing.declared_by(_module(name))

@@ -40,6 +40,7 @@ def rows(fault, monkeypatch):
     return {row.check: row for row in report.rows}
 
 
+@pytest.mark.long  # test_a_fault_is_found_by_the_row_..., from three samples
 @pytest.mark.parametrize("seed", range(3))
 def test_one_sample_is_enough_to_learn_that_a_kernel_splits_its_work(seed):
     report = checks.run(pair_sums, select=["schedules"], isolate=False, examples=1, seed=seed)

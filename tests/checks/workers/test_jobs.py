@@ -51,7 +51,7 @@ def test_rows_that_compile_run_beside_the_others_and_are_told_in_order(by_thread
     assert by_thread["export"] != threading.main_thread().name
 
 
-@pytest.mark.slow
+@pytest.mark.long  # test_worker.py::test_an_operator_in_no_file_is_checked_here
 def test_what_no_other_process_can_declare_runs_in_the_first_thread(by_thread):
     threads = []
 

@@ -35,10 +35,10 @@ ENDING = [
 
 @pytest.fixture(scope="module")
 def rows():
-    """Each row of one run of them all, by its operator and its check."""
-    report = checks.run(ENDING, select=["reference", "aliasing"])
-    assert len(report.rows) == 2 * len(ENDING)
-    return {(row.operator, row.check): row for row in report.rows}
+    """The row of each in one run of them all, by its operator."""
+    report = checks.run(ENDING, select=["reference"])
+    assert len(report.rows) == len(ENDING)
+    return {row.operator: row for row in report.rows}
 
 
 @pytest.mark.parametrize(
@@ -52,13 +52,11 @@ def rows():
     ids=lambda value: getattr(value, "name", None),
 )
 def test_a_crash_is_a_failed_check_with_the_smallest_case(rows, operator, words, code):
-    first, second = (rows[operator.name, check] for check in ("reference", "aliasing"))
-    assert first.status == "failed"
-    for row in (first, second):
-        if row.status == "failed":
-            assert words in row.message
-            assert row.code == code
-    text = first.explain()
+    row = rows[operator.name]
+    assert row.status == "failed"
+    assert words in row.message
+    assert row.code == code
+    text = row.explain()
     size = 1 if operator is endings.leave_86 else 4
     assert f"smallest case: x: float32 ({size},) [" in text
     assert (
@@ -69,7 +67,7 @@ def test_a_crash_is_a_failed_check_with_the_smallest_case(rows, operator, words,
 
 def test_what_the_process_said_last_is_shown(rows):
     said = "it said:\n    about to read address 0"
-    assert said in rows[endings.segfault.name, "reference"].explain()
+    assert said in rows[endings.segfault.name].explain()
 
 
 def test_a_hang_is_a_failed_check_and_the_next_one_runs():
@@ -124,10 +122,10 @@ def test_answers_that_a_kernel_invents_are_a_named_failure():
 
 
 def test_a_kernel_that_closes_every_descriptor_harms_its_own_row_only(rows):
-    closed = rows[endings.close_all.name, "reference"]
+    closed = rows[endings.close_all.name]
     assert closed.message.startswith("ended the process with exit code")
     assert closed.case
-    assert rows[endings.double.name, "reference"].status == "passed"
+    assert rows[endings.double.name].status == "passed"
 
 
 def test_a_kernel_that_forks_is_named_wherever_it_runs():
@@ -318,6 +316,7 @@ def test_garbage_is_collected_where_kernels_run(tmp_path, monkeypatch, name, sel
     assert report.ok, report.explain()
 
 
+@pytest.mark.slow(cases=1)  # another variable is another process that imports torch
 @pytest.mark.parametrize(("asked", "kept"), [(None, 20000), ("5000", 5000)])
 def test_more_of_what_is_known_of_sizes_is_kept_unless_somebody_said_how_much(
     tmp_path, monkeypatch, asked, kept
@@ -372,23 +371,23 @@ def test_the_same_seed_gives_the_same_cases_in_any_process():
 
 
 def test_a_value_that_depends_on_earlier_calls_is_said_to(rows):
-    found = rows[endings.stale.name, "reference"]
+    found = rows[endings.stale.name]
     assert found.status == "failed"
     assert found.message.startswith("the result[0] is ")
     assert "The same call is right in a fresh process: what it gives depends on" in found.message
 
 
 def test_a_value_that_is_wrong_by_itself_is_not_said_to_depend_on_earlier_calls(rows):
-    found = rows[endings.always_wrong.name, "reference"]
+    found = rows[endings.always_wrong.name]
     assert found.status == "failed"
     assert "fresh process" not in found.message
 
 
 def test_a_crash_that_an_earlier_call_may_have_caused_is_said_to_be(rows):
-    found = rows[endings.late.name, "reference"]
+    found = rows[endings.late.name]
     assert "crashed with signal 6 (SIGABRT)" in found.message
     assert "called alone in a fresh process it does not crash" in found.message
-    assert "alone" not in rows[endings.abort.name, "reference"].message
+    assert "alone" not in rows[endings.abort.name].message
 
 
 def test_what_is_cached_by_inductor_lies_where_it_always_does():

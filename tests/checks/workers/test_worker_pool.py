@@ -62,7 +62,7 @@ def run(operator, check="mutation"):
 
 
 @pytest.mark.slow
-def test_the_next_run_has_the_worker_of_the_last_and_finds_nothing_of_it(
+def test_the_next_run_has_the_worker_of_the_last_even_after_a_crash_and_finds_nothing_of_it(
     supervisors, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -70,16 +70,10 @@ def test_the_next_run_has_the_worker_of_the_last_and_finds_nothing_of_it(
     work.mkdir()
     (tmp_path / "leaves_files.py").write_text(LEAVES.replace("WORK", repr(str(work))))
     (operator,) = import_operators("leaves_files.py").operators
-    run(endings.double)
+    assert run(endings.segfault) == run(endings.segfault) == ("failed", "OPS-CALL-CRASH")
     monkeypatch.syspath_prepend(work)
     monkeypatch.chdir(work)
     assert [run(operator, "reference"), run(operator, "reference")] == [("passed", "")] * 2
-    assert len(set(supervisors)) == 1
-
-
-@pytest.mark.slow
-def test_after_a_crash_the_worker_is_kept(supervisors):
-    assert run(endings.segfault) == run(endings.segfault) == ("failed", "OPS-CALL-CRASH")
     assert len(set(supervisors)) == 1
 
 

@@ -183,6 +183,7 @@ def test_an_object_that_calls_change_is_carried(keeping: targets.Artifact) -> No
     assert other(torch.ones(3))[0].item() == 41
 
 
+@pytest.mark.long  # test_runner.py::test_an_object_that_calls_change
 def test_a_class_that_the_process_does_not_have(keeping: targets.Artifact, tmp_path: Path) -> None:
     code = """
 import sys, torch
@@ -310,6 +311,7 @@ def test_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         export(nn.ReLU(), (torch.ones(3),), tmp_path / "out")
 
 
+@pytest.mark.long  # test_runner.py::test_a_changed_library_is_not_loaded
 def test_a_library_of_another_build_is_no_substitute(net: targets.Artifact, tmp_path: Path) -> None:
     """Beside the digest: the package links the library's own name."""
     code = "import sys, torch; torch._inductor.aoti_load_package(sys.argv[1])"
