@@ -219,22 +219,29 @@ def planned(
         UnknownCheckError: `select` names no check, or a flag turns on no check.
     """
     checks = selected(select, flags)
-    if select:
-        checks = [*(one for one in selected(["build"]) if one not in checks), *checks]
+    before = [one for one in selected(["build"]) if select and one not in checks]
     return [
         (subject, check)
         for operator in operators
-        for subject, check in _of(operator, checks, devices)
+        for subject, check in _of(operator, before, checks, devices)
     ]
 
 
 def _of(
-    operator: Operator, checks: Sequence[Check], devices: Sequence[str]
+    operator: Operator, before: Sequence[Check], checks: Sequence[Check], devices: Sequence[str]
 ) -> list[tuple[Subject, Check]]:
-    """Return the rows to run for an operator, kernel by kernel."""
+    """Return the rows to run for an operator, kernel by kernel.
+
+    The checks `before` run for the kernels that others of `checks` are about, or for all if there
+    are none.
+    """
     found = [
-        (subject, check) for check in checks for subject in _subjects(check, operator, devices)
+        (subject, check)
+        for check in (*before, *checks)
+        for subject in _subjects(check, operator, devices)
     ]
+    asked = {subject.kernel for subject, check in found if check not in before}
+    found = [row for row in found if not asked or row[0].kernel in asked]
     kernels = list(dict.fromkeys(subject.kernel for subject, _ in found))
     return sorted(found, key=lambda row: (kernels.index(row[0].kernel), row[1].order))
 
