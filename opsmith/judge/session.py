@@ -24,6 +24,7 @@ from opsmith.kernels.build.scratch import make_plain
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import DTYPES, dtype_name, flatten, output_names
 from opsmith.operators.core.validation import Validator, checked_results
+from opsmith.operators.dispatch import gate_libraries
 
 #: Environment variables passed to a candidate's process: those that compilers and libraries need.
 ENVIRONMENT = (
@@ -81,6 +82,7 @@ class Session(Caller):
 
     def __init__(self, spec: Snapshot, candidate: Snapshot, limits: Limits) -> None:
         self.spec, self.candidate, self.limits = spec, candidate, limits
+        self._gates = gate_libraries.folders()
         super().__init__(
             python("opsmith.judge.candidate", self.environment, self.box),
             limits.call,
@@ -94,6 +96,8 @@ class Session(Caller):
     def box(self, folder: Path) -> Box:
         """Return the sandbox of the candidate's processes."""
         placed = {self._root(files): files.root for files in (self.spec, self.candidate)}
+        # Else, each process of a compiled candidate compiles the gates anew.
+        placed |= {gates: gates for gates in self._gates}
         return Box(self.limits.namespaces, folder, placed, last_id=self._last_id())
 
     def _last_id(self) -> int:

@@ -14,16 +14,26 @@ from opsmith.judge.program import Program
 from opsmith.judge.session import Limits
 from opsmith.judge.snapshot import take
 from opsmith.judge.specification import imported
+from opsmith.operators.dispatch import gate_libraries
 
 SPEC = Path(__file__).with_name("spec.py")
 
 
+#: A folder with a file, as those of the gates' libraries in a cache.
+GATE = ("gates", "libgate.so")
+
+
 @pytest.fixture
-def program(tmp_path):
+def program(tmp_path, monkeypatch):
     """Return a program that imports the spec, and the spec's operator."""
+    gate = tmp_path.joinpath(*GATE)
+    gate.parent.mkdir()
+    gate.touch()
+    monkeypatch.setattr(gate_libraries, "folders", lambda: [gate.parent])
     kernels = tmp_path / "kernels.py"
     kernels.write_text(
-        "from spec import scale\n\n"
+        "import os\nfrom spec import scale\n\n"
+        f"assert os.path.isfile({str(gate)!r}), 'no gate'\n\n"
         "@scale.register_kernel('cpu')\ndef kernel(x, factor):\n"
         "    return x * factor + x.sum(1, keepdim=True)\n"
     )

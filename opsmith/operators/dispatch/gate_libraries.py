@@ -47,6 +47,17 @@ def load(name: str) -> ctypes.CDLL | None:
     return ctypes.CDLL(str(path))
 
 
+def folders() -> list[Path]:
+    """Return the folders of those libraries that are in the cache."""
+    found = []
+    for name in _LIBRARIES:
+        recipe = _recipe(name)
+        with contextlib.suppress(OpsmithError):
+            if recipe.find() is not None:
+                found.append(recipe.folder())
+    return found
+
+
 def require() -> None:
     """Build all libraries that are not built yet.
 
