@@ -81,7 +81,7 @@ def test_a_right_operator_of_another_library_passes(cli):
     assert "✓  layouts" in outcome.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long  # test_check.py::test_what_is_wrong_fails_with_the_command_...
 def test_a_wrong_one_fails_with_the_command_that_repeats_it(cli):
     # Its namespace is the name of the module that defines it.
     asked = ("cli_foreign::clip_all", "--spec", "cli_spec.py")

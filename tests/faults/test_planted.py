@@ -24,7 +24,7 @@ def _chosen() -> list[Pair]:
     return [pair for pair in everything if pair.kind not in slow or pair is first[pair.kind]]
 
 
-@pytest.mark.slow(cases=10)
+@pytest.mark.slow(cases=6)
 @pytest.mark.parametrize(
     ("pair", "check"),
     [pytest.param(p, c, id=f"{p.name}-{c}") for p in _chosen() for c in finders(p)],

@@ -151,7 +151,7 @@ OPSMITH_KERNEL(conditions, {name}, cpu, float)
 """
 
 
-@pytest.mark.slow(cases=1)  # a library for each
+@pytest.mark.long  # a library for each; test_a_kernel_that_forgets_a_condition_is_found
 @pytest.mark.parametrize("forgets", [True, False])
 def test_an_adapter_that_forgets_a_condition_is_found(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, forgets: bool

@@ -5,7 +5,8 @@ import pytest
 
 from opsmith import checks
 
-pytestmark = pytest.mark.slow
+# test_worker.py states most: kernels that end their process, close its files or invent answers.
+pytestmark = pytest.mark.long
 
 #: The first calls the kernel in the process of the check, where it has its way; then the others.
 ROWS = ["dispatch", "reference", "layouts"]
@@ -16,15 +17,6 @@ def report():
     return checks.run(cheating.CHEATS.values(), select=ROWS, examples=8, time_limit=30.0)
 
 
-@pytest.fixture(scope="module")
-def rows():
-    """The row `reference` of each kernel of `ENDS`, and of the right kernel after all of them."""
-    kernels = [cheating.CHEATS[name] for name in (*ENDS, "right")]
-    report = checks.run(kernels, select=["reference"], examples=8, time_limit=30.0)
-    return {row.operator.removeprefix("cheating::"): row for row in report.rows}
-
-
-@pytest.mark.long  # test_how_a_kernel_ended_is_said runs the kernels that end their process
 @pytest.mark.parametrize("name", [name for name in cheating.CHEATS if name != "right"])
 def test_a_kernel_that_changes_its_process_is_wrong_as_before(report, name):
     rows = {row.check: row for row in report.rows if row.operator == f"cheating::{name}"}
@@ -47,15 +39,17 @@ ENDS = {
 }
 
 
-def test_how_a_kernel_ended_is_said(rows):
-    for name, words in ENDS.items():
-        assert rows[name].status == "failed"
-        assert rows[name].message.startswith(words)
-        assert len(rows[name].message) < 5000
-    assert rows["right"].status == "passed"
+@pytest.mark.parametrize("name", ENDS)
+def test_how_a_kernel_ended_is_said(report, name):
+    (row,) = [
+        row
+        for row in report.rows
+        if (row.operator, row.check) == (f"cheating::{name}", "reference")
+    ]
+    assert row.message.startswith(ENDS[name])
+    assert len(row.message) < 5000
 
 
-@pytest.mark.long  # test_how_a_kernel_ended_is_said runs the right kernel after some of them
 def test_the_right_kernel_after_all_of_them_passes(report):
     rows = [row for row in report.rows if row.operator == "cheating::right"]
     assert [(row.check, row.status) for row in rows] == [(name, "passed") for name in ROWS]

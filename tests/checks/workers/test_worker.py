@@ -292,12 +292,13 @@ def test_a_build_that_failed_is_not_tried_again(tmp_path, monkeypatch):
     assert not report.ok
 
 
+@pytest.mark.slow(cases=1)  # the other imports the compiler
 @pytest.mark.parametrize(
     ("name", "select", "asked"),
     [
-        ("collecting", ["fake", "opcheck"], "gc.isenabled()"),
         # In a process of its own garbage is looked for as often as anywhere, too.
         ("collecting_apart", ["reference", "statefulness"], "gc.get_threshold() == usual"),
+        ("collecting", ["fake", "opcheck"], "gc.isenabled()"),
     ],
 )
 def test_garbage_is_collected_where_kernels_run(tmp_path, monkeypatch, name, select, asked):
@@ -434,6 +435,7 @@ def _(x):
 """
 
 
+@pytest.mark.long  # test_processes_are_forked_from_one_that_imported_no_compiler
 def test_after_a_row_that_imported_the_compiler_no_row_imports_it_again(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     (tmp_path / "compiler_seen.py").write_text(WRONG)
