@@ -7,7 +7,7 @@ from pathlib import Path
 
 _POINTERS = re.compile(
     r"\(\s*(?:const\s+)?(?:u?int\d+_t|unsigned|int|long|short|char|void|unsigned\s+\w+)\s*\*+\s*\)"
-    r"\s*&|\bunion\b|\b__?asm|\bbit_cast\b|\b_mm\d*_|\bsvld|\bvld1"
+    r"\s*&|\bunion\b|\b(?:__)?asm(?:__)?\b|\bbit_cast\b|\b_mm\d*_|\bsvld|\bvld1"
 )
 _TABLE = re.compile(
     r"\b(?:static|const|constexpr)\b[\w\s]*(?:\bstd::array<\s*(?:float|double)\b"

@@ -9,6 +9,7 @@ def test_a_source_that_reads_the_bits_of_a_number_is_told_with_its_line(tmp_path
         "const int32_t bits = *(int32_t*)&x;": "(int32_t*)&",
         "union { T value; uint32_t bits; } both;": "union",
         "const auto bits = std::bit_cast<uint32_t>(x);": "bit_cast",
+        'asm volatile("mov.b32 %0, %1;" : "=r"(bits) : "f"(x));': "asm",
         "const __m256 lanes = _mm256_loadu_ps(from);": "_mm256_",
     }.items():
         source.write_text(f"// a union of two sets\n{line}\n")
