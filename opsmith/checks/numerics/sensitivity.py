@@ -24,6 +24,9 @@ from torch import Tensor
 from opsmith.operators.core.arguments import holds_tensors, is_float8
 
 _STEP = 1e-9
+#: The same where the reference itself asks for single precision or less (`x.float() @ y.float()`),
+#: whose rounding hides smaller steps.
+_WIDE_STEP = 1e-5
 
 Evaluate = Callable[[Mapping[str, Any]], list[Tensor]]
 """A function from arguments by name to all result tensors of a call."""
@@ -53,13 +56,14 @@ def probe(
     """
     steady = True
     inexact = [is_inexact(value) for value in values]
+    step = _WIDE_STEP if any(map(_is_narrow, values)) else _STEP
     squares = [torch.zeros(value.shape, dtype=torch.float64) for value in values]
     logarithms = [torch.zeros(value.shape, dtype=torch.float64) for value in values]
     generator = torch.Generator().manual_seed(seed)
     counts = [0, 0]
     for number in range(2 * probes if floats and any(inexact) else 0):
         cauchy = number % 2 == 1
-        moved = {name: _move(value, generator, cauchy) for name, value in wide.items()}
+        moved = {name: _move(value, generator, cauchy, step) for name, value in wide.items()}
         try:
             results = evaluate(moved)
         except Exception:
@@ -72,7 +76,7 @@ def probe(
             if not inexact[position]:
                 steady = steady and torch.equal(result, value)
                 continue
-            change = magnitude(result.detach() - value) / _STEP
+            change = magnitude(result.detach() - value) / step
             change = torch.nan_to_num(change, nan=0.0, posinf=0.0, neginf=0.0)
             if cauchy:
                 logarithms[position] += torch.log(change.clamp_min(1e-300))
@@ -93,9 +97,13 @@ def probe(
     return spread, terms, steady
 
 
-def _move(value: Any, generator: torch.Generator, cauchy: bool) -> Any:
+def _is_narrow(value: Tensor) -> bool:
+    return is_inexact(value) and value.dtype not in (torch.float64, torch.complex128)
+
+
+def _move(value: Any, generator: torch.Generator, cauchy: bool, step: float) -> Any:
     if holds_tensors(value):
-        return [_move(item, generator, cauchy) for item in value]
+        return [_move(item, generator, cauchy, step) for item in value]
     if not isinstance(value, Tensor) or not is_inexact(value):
         return value
     if cauchy:
@@ -106,7 +114,7 @@ def _move(value: Any, generator: torch.Generator, cauchy: bool) -> Any:
         # Signs of slightly different sizes, so that two equal terms do not cancel.
         uniform = torch.rand(value.shape, generator=generator, dtype=torch.float64) * 2 - 1
         factor = uniform + 0.5 * torch.where(uniform < 0, -1.0, 1.0)
-    return value * (1 + _STEP * factor)
+    return value * (1 + step * factor)
 
 
 def magnitude(value: Tensor) -> Tensor:
