@@ -16,6 +16,7 @@ from typing import Any
 from torch import Tensor
 
 from opsmith.checks.cases.failure import Failure
+from opsmith.checks.isolation.memory import most_for
 from opsmith.checks.isolation.sandbox.policy import Boxed
 from opsmith.checks.isolation.supervisor_client import new_output
 from opsmith.checks.isolation.wire import Reader, describe_arguments, memories_in, storage_bytes
@@ -26,6 +27,10 @@ from opsmith.operators import Operator
 
 #: The largest number of bytes that a program may send.
 _MOST_BYTES = 1 << 30
+#: Bytes of memory for Python, its packages, and a compiler.
+_BASE_BYTES = 3 << 29
+#: Seconds between two looks at the memory of a program.
+_LOOK_SECONDS = 0.1
 #: The time limit for a program, as a multiple of a call's.
 _CALLS = 10
 
@@ -59,13 +64,17 @@ class Program(Session):
         Raises:
             Failure: the program failed, or its output is not the results of the calls.
         """
-        described, memory = [], []
+        described, memory, largest = [], [], 0
         for arguments in calls:
             described.append(
                 {"operator": operator.name, "arguments": describe_arguments(arguments)}
             )
-            memory += [storage_bytes(tensor) for tensor in memories_in(arguments).values()]
-        received = self._run(described, memory)
+            own = [storage_bytes(tensor) for tensor in memories_in(arguments).values()]
+            memory += own
+            largest = max(largest, sum(map(len, own)))
+        # Results are kept until the end, so each call takes its own size for good.
+        most = _BASE_BYTES + 2 * sum(map(len, memory)) + most_for(largest // 8)
+        received = self._run(described, memory, most)
         try:
             head, _, data = received.partition(b"\n")
             answers = json.loads(head)
@@ -110,17 +119,21 @@ class Program(Session):
                 stdin=given,
                 stdout=self._output,
             )
+        except BaseException:
+            self._close(give, taken)
+            raise
         finally:
             os.close(given)
             os.close(take)
         return _Started(program, give, taken, results=take)
 
-    def _run(self, calls: list[Any], memory: list[bytes]) -> bytes:
+    def _run(self, calls: list[Any], memory: list[bytes], most: int) -> bytes:
         """Run the program, and return what it sent.
 
         Args:
             calls: a description of each call.
             memory: the bytes of the memory of all arguments.
+            most: the most bytes of memory that the program may take.
 
         Raises:
             Failure: the program failed, or exceeded a limit.
@@ -132,7 +145,7 @@ class Program(Session):
         asked = {"modules": modules, "results": started.results, "calls": calls}
         data = b"".join([json.dumps(asked).encode(), b"\n", *memory])
         try:
-            received = self._exchanged(started.give, started.taken, data)
+            received = self._exchanged(started, data, most)
             how, code = started.process.failure()
             if how:
                 raise Failure(f"{how}{self._tail()}", code=code)
@@ -144,12 +157,13 @@ class Program(Session):
             self._end()
         return received
 
-    def _exchanged(self, give: int, taken: int, data: bytes) -> bytes:
+    def _exchanged(self, started: _Started, data: bytes, most: int) -> bytes:
         """Send bytes, and return those that come until the program ends.
 
         Raises:
-            Failure: the program takes too long, or sends too much.
+            Failure: the program takes too long or too much memory, or sends too much.
         """
+        give, taken = started.give, started.taken
         limit = self._within(_CALLS * self._time_limit)
         deadline = time.monotonic() + limit
         os.set_blocking(give, False)
@@ -159,7 +173,11 @@ class Program(Session):
             patience = deadline - time.monotonic()
             if patience <= 0:
                 raise self._hung(limit)
-            readable, writable, _ = select.select([taken], writes, [], patience)
+            wait = min(patience, _LOOK_SECONDS)
+            readable, writable, _ = select.select([taken], writes, [], wait)
+            if started.process.size() > most:
+                how = f"{started.process.excess(most)}{self._tail()}"
+                raise Failure(how, code="OPS-CALL-MEMORY")
             if writable:
                 try:
                     left = left[os.write(give, left) :]
@@ -182,7 +200,11 @@ class Program(Session):
             return
         started.process.kill()
         started.process.wait()
-        for descriptor in (started.give, started.taken, self._output):
+        self._close(started.give, started.taken)
+
+    def _close(self, *descriptors: int) -> None:
+        """Close a program's descriptors, and what it printed to."""
+        for descriptor in (*descriptors, self._output):
             os.close(descriptor)
         self._output = -1
 

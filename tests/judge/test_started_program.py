@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from opsmith.checks.cases.failure import Failure
 from opsmith.checks.isolation.sandbox.policy import unavailable
 from opsmith.judge.judge import _in_order
 from opsmith.judge.program import Program
@@ -98,3 +99,12 @@ def test_the_seed_decides_the_order_of_a_programs_calls() -> None:
         for seed in range(5)
     }
     assert len(orders) == 5
+
+
+def test_a_program_that_takes_more_memory_than_its_calls_need_is_ended(program, monkeypatch):
+    program, operator = program
+    monkeypatch.setattr("opsmith.judge.program._BASE_BYTES", 0)
+    monkeypatch.setattr("opsmith.judge.program.most_for", lambda elements: 1 << 20)
+    with pytest.raises(Failure, match=r"took more than 0\.0 GiB of memory, .*") as raised:
+        list(program.run_all(operator, [{"x": torch.randn(3, 5), "factor": 1.5}]))
+    assert raised.value.code == "OPS-CALL-MEMORY"

@@ -133,14 +133,14 @@ def _watched(plan: dict[str, Any], alive: int, command: int) -> dict[str, Any]:
                     return {"code": os.waitstatus_to_exitcode(ended[1])}
         if poll.poll(_LOOK_SECONDS * 1000):
             return {"code": -signal.SIGKILL}  # the process outside is gone
-        count, size = _usage(None if plan["namespaces"] else os.getpid())
+        count, size = usage(None if plan["namespaces"] else os.getpid())
         if size > plan["memory"]:
             return {"exceeded": "memory"}
         if count > plan["processes"]:
             return {"exceeded": "processes"}
 
 
-def _usage(ancestor: int | None) -> tuple[int, int]:
+def usage(ancestor: int | None) -> tuple[int, int]:
     """Return the number of tasks, and the bytes of memory that they share with no file.
 
     Args:

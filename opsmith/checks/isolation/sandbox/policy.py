@@ -199,15 +199,22 @@ class Sandboxed:
         if "unavailable" in ended:
             return f"no sandbox could be made: {ended['unavailable']}", "OPS-CHECK-LOST"
         if ended.get("exceeded") == "memory":
-            size = self.most / 2**30
-            text = (
-                f"took more than {size:.1f} GiB of memory, together with what it started, and was "
-                "ended before the machine ran out"
-            )
-            return text, "OPS-CALL-MEMORY"
+            return self.excess(self.most), "OPS-CALL-MEMORY"
         if "exceeded" in ended:
             return f"had more than {MOST_PROCESSES} processes and threads", "OPS-JUDGE-LIMIT"
         return "", ""
+
+    @staticmethod
+    def excess(most: int) -> str:
+        """Return the message for processes that took more than `most` bytes of memory."""
+        return (
+            f"took more than {most / 2**30:.1f} GiB of memory, together with what it started, and "
+            "was ended before the machine ran out"
+        )
+
+    def size(self) -> int:
+        """Return the bytes of memory that all processes of the sandbox take now."""
+        return enter.usage(self.pid)[1]
 
     def outside(self, process: int) -> int | None:
         """Return the id by which this process knows a process of the sandbox, or `None`."""
