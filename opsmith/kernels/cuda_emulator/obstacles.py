@@ -34,7 +34,7 @@ _THRUST = (
 _LIBCUXX = (
     r"std|atomic_ref|atomic_thread_fence|memory_order\w*|thread_scope\w*"
     r"|(?:make_)?pipeline|pipeline_(?:shared_state|role|consumer_wait_prior)|memcpy_async"
-    r"|aligned_size_t"
+    r"|aligned_size_t|maximum|minimum|proclaim_return_type"
 )
 _CUDA_STD_HEADERS = (
     r"array|bit|bitset|cassert|cfloat|climits|cmath|complex|concepts|cstddef|cstdint|cstdlib"
@@ -45,7 +45,7 @@ _HEADERS = (
     (rf"cub/(?!(?:{_CUB_HEADERS})\.cuh)", "a part of CUB that is not emulated"),
     (rf"thrust/(?!(?:{_THRUST_HEADERS})\.h)", "a part of Thrust that is not emulated"),
     (
-        rf"cuda/(?!(?:atomic|pipeline|std/(?:{_CUDA_STD_HEADERS}))$)",
+        rf"cuda/(?!(?:atomic|functional|pipeline|std/(?:{_CUDA_STD_HEADERS}))$)",
         "a part of libcu++ that is not emulated",
     ),
     (r"crt/mma", "tensor cores (crt/mma.h)"),

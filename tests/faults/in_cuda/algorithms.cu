@@ -19,6 +19,7 @@
 #include <thrust/transform.h>
 #include <thrust/unique.h>
 #include <cub/cub.cuh>
+#include <cuda/functional>
 
 #include <cstdint>
 #include <string>
@@ -104,22 +105,26 @@ ALGORITHM(storage_in_use) {
 ALGORITHM(reduction_past_the_end) {
   const int n = kWrong ? c.n + 1 : c.n;
   size_t bytes = 0;
-  cub::DeviceReduce::Reduce(nullptr, bytes, c.x, c.out, n, cub::Max(), 0.0f, c.stream);
+  cub::DeviceReduce::Reduce(nullptr, bytes, c.x, c.out, n, cuda::maximum<>(), 0.0f, c.stream);
   auto* most = c.room<float>(1);
   cub::DeviceReduce::Reduce(c.bytes(bytes), bytes, c.x, most, n,  // FAULT
-                            cub::Max(), 0.0f, c.stream);          // FAULT
+                            cuda::maximum<>(), 0.0f, c.stream);   // FAULT
   give_all(c, most);
 }
 
+// nvcc takes no type that is local to a function where a kernel is a template of it.
+template <bool kWrong>
+struct Difference {
+  __device__ float operator()(float a, float b) const { return kWrong ? a - b : a + b; }
+};
+
 ALGORITHM(reduction_without_order) {
-  struct Difference {
-    __device__ float operator()(float a, float b) const { return kWrong ? a - b : a + b; }
-  };
+  using Operator = Difference<kWrong>;
   size_t bytes = 0;
   auto* sum = c.room<float>(1);
   const float begin = 0;
-  cub::DeviceReduce::Reduce(nullptr, bytes, c.x, sum, c.n, Difference(), begin, c.stream);
-  cub::DeviceReduce::Reduce(c.bytes(bytes), bytes, c.x, sum, c.n, Difference(), begin, c.stream);
+  cub::DeviceReduce::Reduce(nullptr, bytes, c.x, sum, c.n, Operator(), begin, c.stream);
+  cub::DeviceReduce::Reduce(c.bytes(bytes), bytes, c.x, sum, c.n, Operator(), begin, c.stream);
   give_all(c, sum);
 }
 
@@ -265,14 +270,19 @@ ALGORITHM(functor_past_the_end) {
   });
 }
 
+struct OfHost {
+  float operator()(float x) const { return x; }  // FAULT functor_of_the_host
+};
+struct OfDevice {
+  __device__ float operator()(float x) const { return x; }
+};
+
 ALGORITHM(functor_of_the_host) {
-  struct OfHost {
-    float operator()(float x) const { return x; }  // FAULT functor_of_the_host
-  };
-  struct OfDevice {
-    __device__ float operator()(float x) const { return x; }
-  };
+#ifdef __NVCC__
+  using Same = OfDevice;  // nvcc itself refuses the fault
+#else
   using Same = std::conditional_t<kWrong, OfHost, OfDevice>;
+#endif
   thrust::transform(c.policy(), c.x, c.x + c.n, c.out, Same());
 }
 

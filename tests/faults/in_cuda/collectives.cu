@@ -8,6 +8,7 @@
 #include <mma.h>
 #include <opsmith/cuda.h>
 #include <cub/cub.cuh>
+#include <cuda/functional>
 
 #include <cstdint>
 
@@ -39,7 +40,7 @@ __device__ void give_all(float* out, int n, float value) {
 COLLECTIVE(memory_of_a_reduction_used_again) {
   __shared__ Reduce::TempStorage room;
   const float value = one_of(x, n);
-  const float most = Reduce(room).Reduce(value, cub::Max());
+  const float most = Reduce(room).Reduce(value, cuda::maximum<>());
   if constexpr (!kWrong) __syncthreads();
   const float sum = Reduce(room).Sum(value);  // FAULT
   give_all(out, n, sum + 0 * most);
@@ -186,9 +187,9 @@ COLLECTIVE(own_value_in_the_most_before) {
   __shared__ Scan::TempStorage room;
   float before;
   if constexpr (kWrong) {
-    Scan(room).InclusiveScan(one_of(x, n), before, cub::Max());
+    Scan(room).InclusiveScan(one_of(x, n), before, cuda::maximum<>());
   } else {
-    Scan(room).ExclusiveScan(one_of(x, n), before, 0.0f, cub::Max());
+    Scan(room).ExclusiveScan(one_of(x, n), before, 0.0f, cuda::maximum<>());
   }
   if (int(threadIdx.x) < n) out[threadIdx.x] = before;
 }
