@@ -193,7 +193,7 @@ def _serve_row(request: dict[str, Any], operator: Operator, answers: int, forked
     after_evaluation.set(alive)
 
     # Start the kernel's process before anything is computed here, since computing starts threads.
-    caller = _caller(check, request, operator, answers, forked, alive)
+    caller = _caller(check, subject.device, request, operator, answers, forked, alive)
     # The process of the kernel keeps Python's default thresholds.
     gc.set_threshold(_OBJECTS, *gc.get_threshold()[1:])
 
@@ -219,6 +219,7 @@ def _serve_row(request: dict[str, Any], operator: Operator, answers: int, forked
 
 def _caller(
     check: Check,
+    device: str,
     request: dict[str, Any],
     operator: Operator,
     answers: int,
@@ -228,10 +229,12 @@ def _caller(
     """Return the process that the kernel runs in; `None` if it is this process."""
     from opsmith.checks.isolation import kernel_server
     from opsmith.checks.isolation.kernel_client import Caller
+    from opsmith.kernels import HOST
 
     if not check.apart:
         return None
-    if forked:
+    # PyTorch refuses a device in a fork of a process that has looked for devices, as this one has.
+    if forked and device == HOST:
         launch = fork(
             lambda own: kernel_server.serve(own, kernel_server.Known(operator)), hide=(answers,)
         )
