@@ -214,6 +214,10 @@ def _made(target: str, unit: Unit) -> str:
 def _link_options(recipe: Recipe) -> list[str]:
     options = ["-Wl,-Bsymbolic", "-Wl,--as-needed"]
     paths = recipe.tools.paths
+    # Where the compiler links its C++ library statically, as LDFLAGS or its own installation may
+    # have it, keep that to this library: a model linked with it would take parts of it for its own.
+    if recipe.tools.compiler.is_gcc:
+        options.append("-Wl,--exclude-libs,ALL")
     # Report undefined symbols while linking, not when the library is loaded somewhere. With full
     # PyTorch, symbols of the Python interpreter stay undefined.
     if recipe.torch != "full":

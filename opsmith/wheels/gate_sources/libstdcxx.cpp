@@ -1,8 +1,9 @@
 // Functions that headers of a new libstdc++ use and an older system's library lacks. They are
-// private to the gate; the rest of the process does not see them.
+// private to the gate; the rest of the process does not see them. They are weak: where the compiler
+// links its library statically, that has them too.
 #include <new>
 
-#define OWN __attribute__((visibility("hidden")))
+#define OWN __attribute__((weak, visibility("hidden")))
 
 namespace std {
 
