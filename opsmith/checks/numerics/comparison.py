@@ -109,12 +109,11 @@ def _of_the_same_sizes(truth: Expected, actual: Sequence[Tensor]) -> Expected:
     shapes = [value.shape for value in actual]
     if shapes == [value.shape for value in truth.values]:
         return truth
-    narrow = truth.narrow
-    for values in ([narrow] if narrow is not None else [], truth.ties or []):
-        for found in values:
-            if shapes == [value.shape for value in found]:
-                unknown: list[Tensor | None] = [None] * len(found)
-                return replace(truth, values=found, spread=unknown, terms=unknown, undefined=None)
+    narrow = [truth.narrow] if truth.narrow is not None else []
+    for found in itertools.chain(narrow, *truth.ties):
+        if shapes == [value.shape for value in found]:
+            unknown: list[Tensor | None] = [None] * len(found)
+            return replace(truth, values=found, spread=unknown, terms=unknown, undefined=None)
     return truth
 
 
@@ -128,7 +127,7 @@ def _of_the_same_choices(
     """
     for position, claim in claims.items():
         value, right = plain(actual[position]), truth.values[position]
-        if claim.selection is None or len(actual) == 1 or truth.ties is None:
+        if claim.selection is None or len(actual) == 1 or not truth.ties:
             continue
         if value.shape != right.shape or not value.numel():
             continue
@@ -161,7 +160,7 @@ _Mode = Callable[[], AbstractContextManager[Any]]
 
 def _choices(truth: Expected, position: int, value: Tensor) -> _Mode | None:
     """Return a mode in which the reference gives `value` as one of its results; `None` without."""
-    for results, choices in truth.ties.making(value) if truth.ties is not None else ():
+    for results, choices in truth.ties[0].making(value) if truth.ties else ():
         same = torch.equal(results[position].long(), value.long())
         if same and [one.shape for one in results] == [one.shape for one in truth.values]:
             return choices
@@ -284,10 +283,10 @@ def _forgive(ratio: Tensor, value: Tensor, truth: Expected, position: int) -> Te
 
 def _rounded(ratio: Tensor, value: Tensor, truth: Expected, position: int, where: Tensor) -> Tensor:
     """Accept, where a mask allows it, the reference's values with other roundings of its steps."""
-    ties = truth.ties
-    if ties is None or not bool((where & (ratio > 1)).any()):
+    if not bool((where & (ratio > 1)).any()):
         return ratio
-    for results in itertools.chain(ties, ties.choosing(value)):
+    runs = (itertools.chain(ties, ties.choosing(value)) for ties in truth.ties)
+    for results in itertools.chain.from_iterable(runs):
         found = results[position]
         if found.shape == value.shape:
             same = (value == found) | (value.isnan() & found.isnan())

@@ -12,13 +12,14 @@ each relative to a partial sum of size about ``|f| + s``, add up to sqrt(n) of t
 
 ``s`` and ``n`` are measured for each element (`sensitivity`), not guessed from shapes, so that a
 pooled cell of 1000 points gets a wider tolerance than its neighbour of one point. An element that
-exceeds its tolerance, as few others of the result do, is measured again, with more probes.
+exceeds its tolerance, as few others of the result do, is measured again, with more probes. In
+double precision, conversions to single precision that narrow nothing are left out (`double_run`).
 
 A kernel need not be more accurate than the reference itself. If a kernel exceeds the tolerance, the
 reference is run again (`rounding`):
 
 * in the kernel's dtype, with the arguments and with a few others that differ in their last bits;
-* with every step rounded up or down at random;
+* with every step rounded up or down at random, to single precision if the reference asks for it;
 * for sums in single precision, with terms added in order and rounded to the nearest.
 
 The kernel's error at an element may be four times the largest rounding error found in this way, or
@@ -47,7 +48,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -55,7 +56,7 @@ from torch import Tensor
 
 from opsmith.checks.cases.layouts import plain
 from opsmith.checks.cases.reference_call import run_reference
-from opsmith.checks.numerics.default_dtype import double_by_default
+from opsmith.checks.numerics.double_run import WIDE, DoubleRun
 from opsmith.checks.numerics.masked_nonfinite import Irrelevant
 from opsmith.checks.numerics.overflow import exceeds_double, outcomes
 from opsmith.checks.numerics.perturbation import HALVED, coarse, jitter, narrowed, nudge
@@ -77,14 +78,6 @@ _NEARBY = 8
 #: Number of probes for an element that exceeds its tolerance. Every case takes few probes, which
 #: once in some thousand elements find ten times too few terms.
 _MORE_PROBES = 24
-_WIDE = {
-    torch.float16: torch.float64,
-    torch.bfloat16: torch.float64,
-    torch.float32: torch.float64,
-    torch.complex64: torch.complex128,
-    torch.float8_e4m3fn: torch.float64,
-    torch.float8_e5m2: torch.float64,
-}
 _HALVED_SCALE = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
 
 
@@ -152,11 +145,11 @@ class Expected:
     @cached_property
     def _measured_again(self) -> tuple[list[Tensor | None], list[Tensor | None]]:
         wide = _widened(self.arguments)
-        floats = sum(tensor.numel() for tensor in _tensors(wide) if is_inexact(tensor))
-        return probe(self._evaluate_wide, wide, self.values, floats, _MORE_PROBES, seed=3)[:2]
+        return _probed(self._evaluate_wide, wide, self.values, _MORE_PROBES, seed=3)[:2]
 
-    def _evaluate_wide(self, arguments: Mapping[str, Any]) -> list[Tensor]:
-        return _in_double(self.evaluate)(arguments)
+    @cached_property
+    def _evaluate_wide(self) -> DoubleRun:
+        return DoubleRun(self.evaluate, _widened(self.arguments), self.arguments)
 
     def _finest(self, arguments: Mapping[str, Any]) -> torch.dtype | None:
         """Return the most precise floating-point dtype of the arguments, or else of the results."""
@@ -232,34 +225,45 @@ class Expected:
         with contextlib.suppress(Exception):
             fine = self._evaluate_wide(_widened(short))
             yield self.evaluate(short), fine, _SLACK, True
-        dtype = self._finest(short)
-        if dtype is None:
-            return
         wide = _widened(own)
-        with contextlib.suppress(Exception):
-            fine = self._evaluate_wide(wide)
-            any_size = _is_double(own)
-            for way in (False, True) if in_order else (False,):
-                with RandomRounding(
-                    dtype,
-                    generator,
-                    steps,
-                    any_size=any_size,
-                    in_order=way,
-                    beside_one=self.beside_one,
-                    may_cancel=True,
-                ):
-                    rough = self._evaluate_wide(wide)
-                yield rough, fine, _SLACK / steps, False
+        for evaluate, dtype in self._rounded_runs(short):
+            with contextlib.suppress(Exception):
+                fine = evaluate(wide)
+                any_size = _is_double(own)
+                for way in (False, True) if in_order else (False,):
+                    with RandomRounding(
+                        dtype,
+                        generator,
+                        steps,
+                        any_size=any_size,
+                        in_order=way,
+                        beside_one=self.beside_one,
+                        may_cancel=True,
+                    ):
+                        rough = evaluate(wide)
+                    yield rough, fine, _SLACK / steps, False
+
+    def _rounded_runs(self, arguments: Mapping[str, Any]) -> list[tuple[Evaluate, torch.dtype]]:
+        """Return runs in double precision, each with the dtype to which its steps are rounded.
+
+        If a reference of half numbers asks for single precision, one run rounds every step to it,
+        and another one to half precision, except the steps that the reference asks for.
+        """
+        dtype, run = self._finest(arguments), self._evaluate_wide
+        if dtype is None:
+            return []
+        if not run.converts or dtype == torch.float32:
+            return [(run, dtype)]
+        return [(run, torch.float32), (run.as_written, dtype)]
 
     @cached_property
-    def ties(self) -> Ties | None:
-        """Return the results with other roundings of the steps; `None` if no step is rounded."""
-        dtype = self._finest(self.arguments)
-        if not self.exact or dtype is None:
-            return None
+    def ties(self) -> list[Ties]:
+        """Return the results with other roundings of the steps; none if no step is rounded."""
+        if not self.exact:
+            return []
         wide = _widened(self.arguments)
-        return Ties(lambda: self._evaluate_wide(wide), dtype, _SLACK)
+        runs = self._rounded_runs(self.arguments)
+        return [Ties(partial(evaluate, wide), dtype, _SLACK) for evaluate, dtype in runs]
 
     @cached_property
     def widens(self) -> bool:
@@ -278,8 +282,10 @@ class Expected:
         tensors = _tensors(self.arguments)
         found: list[list[Tensor]] = []
         for dtype in dict.fromkeys(t.dtype.to_real() for t in tensors if is_inexact(t)):
+            # The last run computes in half precision only what the reference does.
+            evaluate = self._rounded_runs(self.arguments)[-1][0]
             with contextlib.suppress(Exception):  # some operators raise for infinity
-                for results in outcomes(lambda: self._evaluate_wide(wide), dtype):
+                for results in outcomes(partial(evaluate, wide), dtype):
                     found.append([plain(value) for value in results])
         return found
 
@@ -330,7 +336,7 @@ def widen(value: Any) -> Any:
 
     def wide(tensor: Tensor) -> Tensor:
         own = plain(tensor)
-        return own.to(_WIDE.get(own.dtype, own.dtype))
+        return own.to(WIDE.get(own.dtype, own.dtype))
 
     return map_tensors(value, wide)
 
@@ -407,7 +413,7 @@ def measure(evaluate: Evaluate, wide: Mapping[str, Any], own: Mapping[str, Any])
         RefusedError: `evaluate` raises for both.
     """
     exact = True
-    evaluate_wide = _in_double(evaluate)
+    evaluate_wide = DoubleRun(evaluate, wide, own)
     try:
         values = evaluate_wide(wide)
     except Exception as error:
@@ -418,11 +424,11 @@ def measure(evaluate: Evaluate, wide: Mapping[str, Any], own: Mapping[str, Any])
             raise RefusedError(f"{type(error).__name__}: {error}") from None
         exact = False
     values = [plain(value) for value in values]
-    floats = sum(tensor.numel() for tensor in _tensors(wide) if is_inexact(tensor))
     if exact:
-        spread, terms, steady = probe(evaluate_wide, wide, values, floats)
+        spread, terms, steady = _probed(evaluate_wide, wide, values)
     else:
         steady = False
+        floats = _count(wide)
         spread = [magnitude(value) if is_inexact(value) else None for value in values]
         terms = [
             None if size is None else torch.full_like(size, max(1.0, floats / max(size.numel(), 1)))
@@ -432,14 +438,22 @@ def measure(evaluate: Evaluate, wide: Mapping[str, Any], own: Mapping[str, Any])
     return Expected(names, values, spread, terms, exact, evaluate, own, steady=steady)
 
 
-def _in_double(evaluate: Evaluate) -> Evaluate:
-    """Wrap `evaluate` so that tensors created without a dtype (`torch.zeros(n)`) are float64."""
+def _probed(
+    run: DoubleRun, wide: Mapping[str, Any], values: list[Tensor], probes: int = 6, seed: int = 0
+) -> tuple[list[Tensor | None], list[Tensor | None], bool]:
+    """Measure the terms of results, see `probe`, also through conversions that narrow."""
+    evaluate, smooth = run.smooth(values)
+    if evaluate is run:
+        return probe(run, wide, values, _count(wide), probes, seed)
+    spread, terms, _ = probe(evaluate, wide, smooth, _count(wide), probes, seed)
+    for position, value in enumerate(values):
+        if not is_inexact(value):
+            spread[position] = terms[position] = None
+    return spread, terms, False
 
-    def evaluated(arguments: Mapping[str, Any]) -> list[Tensor]:
-        with double_by_default():
-            return evaluate(arguments)
 
-    return evaluated
+def _count(arguments: Mapping[str, Any]) -> int:
+    return sum(tensor.numel() for tensor in _tensors(arguments) if is_inexact(tensor))
 
 
 def _finest(arguments: Mapping[str, Any]) -> torch.dtype | None:

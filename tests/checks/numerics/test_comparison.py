@@ -32,9 +32,8 @@ def steps(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
 
 @opsmith.op("comparison::single")
 def single(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
-    # Insists on its dtype.
-    out = torch.zeros(x.shape, dtype=torch.float32)
-    return out.index_add(0, torch.arange(x.shape[0]), x)
+    assert x.dtype == torch.float32
+    return x.clone()
 
 
 @opsmith.op("comparison::ranks")

@@ -65,12 +65,22 @@ def test_a_kernel_may_not_overflow_where_the_reference_asks_for_a_wider_dtype():
     assert outcome(norm_in_double, (half * half).sum(1).sqrt(), x=half).problem is not None
 
 
-def test_what_the_overflow_of_one_step_leads_to_is_right():
+@opsmith.op("comparison::cosine_in_single")
+def cosine_in_single(x: Float32[Tensor, "N"], y: Float32[Tensor, "N"]) -> Float32[Tensor, ""]:
+    return cosine.reference(x.float(), y.float())
+
+
+@pytest.mark.parametrize("operator", [cosine, cosine_in_single])
+def test_what_the_overflow_of_one_step_leads_to_is_right(operator):
     x, y = torch.tensor([1e20, 2e20]), torch.tensor([1e20, 3e20])
-    assert cosine.reference(x, y).isnan()
+    assert operator.reference(x, y).isnan()
     # Divided by its norm, which overflows, each is zero, and the sum of the products is too.
-    assert outcome(cosine, torch.tensor(0.0), x=x, y=y).problem is None
-    assert "is 0.5, expected 0.98" in (outcome(cosine, torch.tensor(0.5), x=x, y=y).problem or "")
+    assert outcome(operator, torch.tensor(0.0), x=x, y=y).problem is None
+    problem = outcome(operator, torch.tensor(0.5), x=x, y=y).problem or ""
+    assert "is 0.5, expected 0.98" in problem
+
+
+def test_what_the_overflow_of_a_variance_leads_to_is_right():
     rows = torch.tensor([[1e20, 2e20, 3e20]])
     assert standardised.reference(rows).isnan().all()
     # The mean fits and the variance does not.

@@ -1,0 +1,157 @@
+"""Run a reference in double precision, also where it asks for single precision itself.
+
+A reference of half numbers often computes in single precision: ``(a.float() @ b.float().T)``. If
+the conversion took place in a run in double precision, the results would have rounding errors, and
+small changes of the arguments would vanish in them. A conversion to single precision that does not
+narrow the case's own numbers is therefore a conversion to double precision there. Conversions that
+narrow (``x.half()`` of single precision) define the function, and are left as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.checks.numerics.default_dtype import double_by_default
+from opsmith.checks.numerics.sensitivity import Evaluate
+from opsmith.compat.torch_tracing import TorchDispatchMode
+from opsmith.operators.core.arguments import every_tensor_in
+
+_aten = torch.ops.aten
+_DOUBLE = (torch.float64, torch.complex128)
+_SINGLE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+WIDE = {
+    **_SINGLE,
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.complex32: torch.complex128,
+    torch.float8_e4m3fn: torch.float64,
+    torch.float8_e5m2: torch.float64,
+}
+"""The dtype in double precision, by dtype."""
+
+
+class DoubleRun:
+    """A reference that is run in double precision.
+
+    If the reference cannot be run so (it reads the bits of its numbers, or requires a dtype), its
+    conversions take place as they are written.
+
+    Args:
+        evaluate: function that returns the results for arguments by name.
+        wide: the case's arguments in double precision.
+        own: the case's arguments in its own dtypes.
+    """
+
+    def __init__(self, evaluate: Evaluate, wide: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+        self._evaluate = evaluate
+        self._wide = wide
+        self._has_double = any(tensor.dtype in _DOUBLE for _, tensor in every_tensor_in(own))
+        self._kept = {} if self._has_double else _SINGLE
+        self._asked: set[torch.dtype] | None = None
+
+    def __call__(self, arguments: Mapping[str, Any]) -> list[Tensor]:
+        """Return the results, with every number in double precision that is not narrowed."""
+        if self._asked is not None:
+            if self._asked.isdisjoint(self._kept):
+                return self.as_written(arguments)
+            with _Conversions(self._kept):
+                return self.as_written(arguments)
+        try:
+            with _Conversions(self._kept, bits=self._has_double) as conversions:
+                results = self.as_written(arguments)
+        except Exception:
+            with _Conversions({}, bits=self._has_double):
+                results = self.as_written(arguments)
+            self._asked = set()
+            return results
+        self._asked = conversions.asked
+        return results
+
+    def as_written(self, arguments: Mapping[str, Any]) -> list[Tensor]:
+        """Return the results if every conversion takes place as it is written."""
+        with double_by_default():
+            return self._evaluate(arguments)
+
+    @property
+    def converts(self) -> bool:
+        """Return whether the reference asks for single precision that narrows no number."""
+        return not self._found.isdisjoint(self._kept)
+
+    def smooth(self, values: list[Tensor]) -> tuple[Evaluate, list[Tensor]]:
+        """Return an evaluation without narrowing, and its results for the case's arguments.
+
+        Narrowing hides small changes of the arguments. If nothing is narrowed, or the reference
+        cannot be run without it, return this evaluation and `values`.
+        """
+        if self._found <= self._kept.keys():
+            return self, values
+
+        def evaluate(arguments: Mapping[str, Any]) -> list[Tensor]:
+            with _Conversions(WIDE):
+                return self.as_written(arguments)
+
+        with contextlib.suppress(Exception):
+            found = evaluate(self._wide)
+            if [one.shape for one in found] == [one.shape for one in values]:
+                return evaluate, found
+        return self, values
+
+    @property
+    def _found(self) -> set[torch.dtype]:
+        """Return the dtypes that the reference asks for, as far as it can be run without them."""
+        if self._asked is None:
+            with contextlib.suppress(Exception):
+                self(self._wide)
+        return self._asked or set()
+
+
+class _Conversions(TorchDispatchMode):
+    """A dispatch mode that replaces the dtypes which operators are asked for.
+
+    Args:
+        replaced: the dtype in place of each dtype.
+        bits: whether a number in double precision has the bits that an operator may ask for.
+
+    Attributes:
+        asked: the floating-point dtypes below double precision that operators were asked for.
+    """
+
+    def __init__(self, replaced: Mapping[torch.dtype, torch.dtype], *, bits: bool = False) -> None:
+        super().__init__()
+        self._replaced = replaced
+        self._bits = bits
+        self.asked: set[torch.dtype] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Call an operator with other dtypes."""
+        if (
+            func is _aten.view.dtype
+            and not self._bits
+            and (args[0].dtype in _DOUBLE or args[1] in self._replaced)
+        ):
+            raise _BitsError
+        args = [self._dtype(value) for value in args]
+        named = {name: self._dtype(value) for name, value in (kwargs or {}).items()}
+        returned = func(*args, **named)
+        # No mode sees `torch.tensor` make its numbers. With another default dtype, it makes them in
+        # single precision unasked, and `double_by_default` lets it make them again.
+        if func is _aten.lift_fresh.default and torch.get_default_dtype() in _DOUBLE:
+            return returned.to(self._dtype(returned.dtype))
+        return returned
+
+    def _dtype(self, value: Any) -> Any:
+        if not isinstance(value, torch.dtype) or value not in WIDE:
+            return value
+        self.asked.add(value)
+        return self._replaced.get(value, value)
+
+
+class _BitsError(Exception):
+    """The reference reads or writes the bits of a number, and double precision has others."""
