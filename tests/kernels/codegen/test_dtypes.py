@@ -24,7 +24,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith.checks.harness import call
-from opsmith.checks.numerics import oracle
+from opsmith.checks.numerics import double_run
 from opsmith.errors import ArgumentError
 from opsmith.judge import definition
 from opsmith.kernels.codegen import cpp_names
@@ -147,8 +147,8 @@ TABLES: list[tuple[str, Iterable[str], set[str]]] = [
     ("targets/onnx/node.py", node.ELEMENT_TYPES, set()),
     ("checks/harness/call.py", call._CODES, set()),
     (
-        "checks/numerics/oracle.py",
-        map(dtype_name, oracle._WIDE),
+        "checks/numerics/double_run.py",
+        map(dtype_name, double_run.WIDE),
         {"bool", *INTEGRAL, "float64", "complex128"},
     ),
     ("judge/definition.py", definition._ANNOTATIONS, {*COMPLEX, *UNSIGNED}),

@@ -1,4 +1,6 @@
-"""Run the tests of the emulation's results on a GPU: ``pytest -p on_gpu``, with PyTorch for CUDA.
+"""Run the tests of the emulation's results on a GPU, with PyTorch for CUDA.
+
+PYTHONPATH=benchmarks/gpu pytest -p on_gpu tests/kernels/cuda_emulator tests/faults/in_cuda -m ''
 
 A plugin of pytest. In place of the emulation, nvcc compiles the kernels and a GPU runs them, so
 that the results which the tests expect of the emulation are those of the device. The tests of what

@@ -5,7 +5,7 @@ threads happen to run in a kind order. compute-sanitizer, which looks at the dev
 finds some. The table says how many, beside the same kernels without a fault, which are right
 everywhere.
 
-python tests/faults/in_cuda/gpu_faults.py
+python benchmarks/gpu/planted_faults.py
 """
 
 # ruff: noqa: E402
@@ -24,8 +24,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1]), str(HERE.parents[2])]
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "faults" / "in_cuda")]
 
 import on_gpu  # before the modules whose functions it replaces
 import torch
