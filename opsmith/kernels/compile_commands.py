@@ -18,8 +18,8 @@ NAME = "compile_commands.json"
 def write(sources: Iterable[KernelSource]) -> list[Path]:
     """Write the commands of sources beside each source, with the headers that they include.
 
-    Commands that a file has for other sources stay. Only C++ gets a command: editors compile CUDA
-    with flags of their own.
+    Commands that a file has for other sources stay. Only C++ gets a command: editors compile the
+    other languages with flags of their own.
 
     Returns:
         The files written.

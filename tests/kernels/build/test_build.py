@@ -331,7 +331,7 @@ def test_a_cached_kernel_loads_without_heavy_imports(folder: Path) -> None:
 import sys, torch, jaxtyping
 from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parents[3])!r})
-from tests.kernels.test_build import kernel
+from tests.kernels.build.test_build import kernel
 kernel(Path({str(folder)!r})).load()
 print([name for name in ("jinja2", "cmake", "ninja", "rich", "filelock") if name in sys.modules])
 """
@@ -435,6 +435,15 @@ def test_a_torch_library_source_works_as_it_is(tmp_path: Path) -> None:
     library.register()
     assert torch.ops.kernels_torch.scale(torch.ones(2), 3.0).tolist() == [3, 3]
     assert library.dtypes() == ()
+
+
+def test_a_static_cpp_library_stays_inside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "g++")
+    monkeypatch.setenv("LDFLAGS", "-static-libstdc++")
+    text = "#include <locale>\nbool is_space(char x) { return std::isspace(x, std::locale()); }\n"
+    path = plain(folder, text)
+    names = [symbol.name for symbol in dynamic_symbols(path) if symbol.defined]
+    assert [name for name in names if "locale" in name] == []
 
 
 @pytest.mark.slow

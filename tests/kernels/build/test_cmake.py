@@ -109,7 +109,8 @@ def test_only_devices_languages_and_nvcc_know_cuda() -> None:
         # An example in a docstring or comment is knowledge of nothing.
         if re.search(r"cuda|nvcc", re.sub(r"``.*?``|#.*", "", line), re.IGNORECASE)
     }
-    assert know == {"devices.py", "language_registry.py", "nvcc.py"}
+    # `inline.py` has `opsmith.cuda`, which writes a text to a file named ``….cu``.
+    assert know == {"devices.py", "inline.py", "language_registry.py", "nvcc.py", "ptxas.py"}
 
 
 SCANS = """
