@@ -214,8 +214,8 @@ def _made(target: str, unit: Unit) -> str:
 def _link_options(recipe: Recipe) -> list[str]:
     options = ["-Wl,-Bsymbolic", "-Wl,--as-needed"]
     paths = recipe.tools.paths
-    # Where the compiler links its C++ library statically, as LDFLAGS or its own installation may
-    # have it, keep that to this library: a model linked with it would take parts of it for its own.
+    # Hide a C++ library that the compiler links statically (by LDFLAGS, or as it was installed): a
+    # model that is linked with this library would take parts of that for its own.
     if recipe.tools.compiler.is_gcc:
         options.append("-Wl,--exclude-libs,ALL")
     # Report undefined symbols while linking, not when the library is loaded somewhere. With full

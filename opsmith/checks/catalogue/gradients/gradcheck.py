@@ -178,9 +178,9 @@ def _compare(
     *,
     forward: bool = False,
 ) -> None:
-    # On devices PyTorch's own derivatives (`index_add`) add in any order; the row `determinism`
-    # compares calls of the kernel.
-    between = 0.0 if all(tensor.device.type == HOST for tensor in inputs) else step.atol
+    # Allow for rounding between two calls on a device: PyTorch's own derivatives (`index_add`) add
+    # in any order there. The row `determinism` compares calls of the kernel.
+    between = 0.0 if all(tensor.device.type == HOST for tensor in inputs) else step.eps / 1000
     if second:
         torch.autograd.gradgradcheck(function, inputs, fast_mode=True, nondet_tol=between)
         return
