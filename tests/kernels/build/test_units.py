@@ -155,7 +155,7 @@ def test_of_an_inline_function_the_kernels_own_is_linked(folder: Path, compiler:
 def test_two_processes_compile_a_kernel_once(folder: Path, compiler: Compiler) -> None:
     compiler.does("sleep 1")
     script = (
-        "import sys; from pathlib import Path; from tests.kernels.test_units import library; "
+        "import sys; from pathlib import Path; from tests.kernels.build.test_units import library; "
         f"print(library(Path({str(folder)!r}), sys.argv[1]))"
     )
     processes = [
@@ -181,7 +181,7 @@ def test_an_interrupted_compilation_leaves_nothing_behind(folder: Path, compiler
     # It is ended in the middle, with half an object written.
     compiler.does(f'echo half > "$(pwd)/half.o"; touch {folder}/began; sleep 60')
     script = (
-        "from pathlib import Path; from tests.kernels.test_units import library; "
+        "from pathlib import Path; from tests.kernels.build.test_units import library; "
         f"library(Path({str(folder)!r}), 'one')"
     )
     process = subprocess.Popen(
