@@ -3,12 +3,17 @@
 
 #include <ATen/Parallel.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <torch/csrc/jit/serialization/pickle.h>
 
 #include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <sstream>
+
+// As torch/serialize.h declares them; including it takes two thirds of the time of this build.
+namespace torch {
+TORCH_API std::vector<char> pickle_save(const c10::IValue& value);
+TORCH_API c10::IValue pickle_load(const std::vector<char>& data);
+}  // namespace torch
 
 namespace {
 
@@ -92,7 +97,7 @@ c10::IValue read(const std::string& path) {
     throw FileError(path + ": no such file, or it cannot be read");
   const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
   try {
-    return torch::jit::pickle_load(bytes);
+    return torch::pickle_load(bytes);
   } catch (const std::exception&) {
     throw FileError(path + " was not written by torch.save, or holds more than tensors");
   }
@@ -136,7 +141,7 @@ void write(const std::string& path, const std::vector<at::Tensor>& outputs) {
   // Resolve lazy negative and conjugate bits: torch.load accepts them only from torch.save.
   for (const at::Tensor& output : outputs)
     items.emplace_back(output.cpu().resolve_conj().resolve_neg());
-  const std::vector<char> bytes = torch::jit::pickle_save(c10::ivalue::Tuple::create(items));
+  const std::vector<char> bytes = torch::pickle_save(c10::ivalue::Tuple::create(items));
   // Write to a partial file first, so that a killed run leaves no incomplete file.
   const std::string partial = path + ".partial";
   std::ofstream file(partial, std::ios::binary);
