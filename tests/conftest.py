@@ -1,4 +1,5 @@
 import gc
+import logging
 import os
 import shutil
 import signal
@@ -46,13 +47,18 @@ gc.set_threshold(10_000, 20, 20)
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Import the tests without the collector, which would look at all of it again and again."""
+    """Import the tests without the collector, which would look at all of it again and again.
+
+    Afterwards PyTorch is there. Its trace log takes a stack and a text of each step of a trace as
+    soon as it has a handler, and pytest gives its own to each logger that does not propagate.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.enable()
         gc.freeze()
+        logging.getLogger("torch.__trace").propagate = True
 
 
 @pytest.hookimpl(tryfirst=True)
