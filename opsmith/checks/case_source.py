@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from opsmith.checks.case_runner import CaseRunner
 from opsmith.checks.case_sampler import CaseSampler
@@ -19,7 +19,7 @@ from opsmith.checks.cases.reruns.registered_cases import (
     spread,
 )
 from opsmith.checks.cases.reruns.user_cases import given_cases
-from opsmith.checks.cases.sampling import Wanted, cases, pairs
+from opsmith.checks.cases.sampling import SIZES, Wanted, cases, pairs
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import Subject
 from opsmith.checks.report.case_counts import CaseCounts
@@ -90,15 +90,13 @@ class CaseSource:
             if selection.registered_cases:
                 self._author(body, dtype, selection, share)
             if not self.only_registered and total:
-                strategy = cases(
-                    self.operator.signature, replace(selection.wanted or Wanted(), dtype=dtype)
-                )
-                kept = strategy.filter(selection.keep) if selection.keep is not None else strategy
-                self.sampler.sample(
-                    kept,
+                self._sample(
+                    lambda wanted: cases(self.operator.signature, wanted).filter(
+                        selection.keep or (lambda _: True)
+                    ),
                     lambda case: self.runner.one(body, case),
+                    replace(selection.wanted or Wanted(), dtype=dtype),
                     share,
-                    dtype,
                     size_of,
                 )
             if self.counts.refused and not self.counts.ran:
@@ -122,17 +120,34 @@ class CaseSource:
                 self.runner.two(body, by_author)
             if self.only_registered or not examples:
                 continue
-            strategy = pairs(self.operator.signature, replace(wanted, dtype=dtype)).filter(
-                self._is_dynamic
-            )
-            self.sampler.sample(
-                strategy,
+            self._sample(
+                lambda wanted: pairs(self.operator.signature, wanted).filter(self._is_dynamic),
                 lambda pair: self.runner.two(body, pair),
+                replace(wanted, dtype=dtype),
                 examples,
-                dtype,
                 lambda pair: size_of(pair[0]),
             )
         return self.counts.ran > before
+
+    def _sample(
+        self,
+        strategy: Callable[[Wanted], Any],
+        test: Callable[[Any], None],
+        wanted: Wanted,
+        examples: int,
+        size: Callable[[Any], Any],
+    ) -> None:
+        """Sample the sizes that the check wants; if the reference refuses all, larger ones too.
+
+        A reference of the five nearest points takes none of a check that draws sizes up to four.
+        """
+        self.sampler.sample(strategy(wanted), test, examples, wanted.dtype, size)
+        largest = max(wanted.sizes)
+        larger = tuple(each for each in SIZES if each > largest)
+        # A check that draws no size above 1 is a check of sizes 0 and 1.
+        if larger and largest > 1 and self.counts.refused_in_vain():
+            wider = strategy(replace(wanted, sizes=wanted.sizes + larger))
+            self.sampler.sample(wider, test, examples, wanted.dtype, size)
 
     def author_cases(self, dtype: str | None) -> list[Case]:
         """Return the author's cases, the smallest first, or the cases that the user gave."""

@@ -243,6 +243,10 @@ def empty_sizes(trial: Trial) -> None:
         examples=8,
         registered_cases=False,
     )
+    refusal = trial.counts.refusal
+    trial.need(
+        trial.counts.ran or not refusal, f"the reference refuses every size of 0 and 1: {refusal}"
+    )
     trial.need(
         trial.counts.ran,
         "no registered case has a size of 0 or 1, and register_cases(only=True) allows no others"

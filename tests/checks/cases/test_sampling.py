@@ -204,6 +204,33 @@ def test_a_reference_that_refuses_everything_is_given_up_soon_and_that_is_said_o
     assert len(asked) == 200
 
 
+@opsmith.op("sampling::takes_large")
+def takes_large(x: Float32[Tensor, "N"], y: Float32[Tensor, "M"]) -> Float32[Tensor, "N"]:
+    if y.shape[0] < 7:
+        raise ValueError(f"y: expected 7 elements or more, got {y.shape[0]}")
+    return x * y[:7].mean()
+
+
+def test_checks_of_small_sizes_draw_larger_ones_where_the_reference_refuses_the_small():
+    checked = ["empty-sizes", "vmap", "compile"]
+    rows = checks.run(takes_large, select=checked, isolate=False).rows
+    assert {row.check: row.status for row in rows} == dict.fromkeys(checked, "passed")
+
+
+@opsmith.op("sampling::takes_none_small")
+def takes_none_small(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    if x.shape[0] < 2:
+        raise ValueError(f"x: expected 2 elements or more, got {x.shape[0]}")
+    return 2 * x
+
+
+def test_a_reference_that_refuses_sizes_of_0_and_1_is_said_to():
+    (row,) = checks.run(takes_none_small, select=["empty-sizes"], isolate=False).rows
+    assert row.status == "not applicable"
+    said = "the reference refuses every size of 0 and 1: ValueError: x: expected 2 elements or more"
+    assert row.message.startswith(said)
+
+
 def test_rows_that_ran_beside_it_do_not_say_again_that_the_reference_refuses_everything():
     plan = planned([refuses], ["reference", "mutation", "aliasing"])
     first = _FirstToTell(plan)
