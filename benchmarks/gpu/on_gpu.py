@@ -31,8 +31,8 @@ def signature_of(function: Any, name: str) -> signature.Signature:
 
 
 def kernel_source(*args: Any, **options: Any) -> KernelSource:
-    """Return the source, with lambdas for the device, as the emulation takes them."""
-    flags = (*options.pop("flags", ()), "--extended-lambda")
+    """Return the source, with lambdas for the device, and without the call that nvcc refuses."""
+    flags = (*options.pop("flags", ()), "--extended-lambda", "-Dof_the_host=float")
     return _kernel_source(*args, flags=flags, **options)
 
 

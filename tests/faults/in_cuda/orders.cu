@@ -403,7 +403,9 @@ ORDER(vector_in_unaligned_shared) {
   if (i < n) out[i] = part == 0 ? four.x : part == 1 ? four.y : part == 2 ? four.z : four.w;
 }
 
+#ifndef of_the_host  // nvcc refuses this fault: for a GPU, a macro takes its place
 float of_the_host(float value) { return value; }  // FAULT calls_the_host
+#endif
 
 ORDER(calls_the_host) {
   const int i = blockIdx.x * kThreads + threadIdx.x;
