@@ -16,12 +16,14 @@ from hypothesis import HealthCheck, settings
 # in the environment already wins: `CXXFLAGS=-O3 make test` compiles as a user's build does. PyTorch
 # reads the others when it is imported, so nothing here imports it before. The third keeps inductor
 # from compiling and loading a program for each kind of vector instructions, in every process. With
-# the last, threads that wait for others sleep: as many tests run as there are cores, and each has
-# as many threads, so what they wait for would wait for the core that they spin on.
+# the fourth, threads that wait for others sleep: as many tests run as there are cores, and each has
+# as many threads, so what they wait for would wait for the core that they spin on. JAX is tested on
+# the CPU: where its own build finds a GPU that it cannot use, it fails.
 os.environ.setdefault("CXXFLAGS", "-O1")
 os.environ.setdefault("AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL", "O0")
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 # What runs in the background of a shell ignores these, and so would all that it starts. Tests that
 # send them want what a program in a terminal does.

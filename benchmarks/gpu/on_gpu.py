@@ -31,8 +31,9 @@ def signature_of(function: Any, name: str) -> signature.Signature:
 
 
 def kernel_source(*args: Any, **options: Any) -> KernelSource:
-    """Return the source, with lambdas for the device, and without the call that nvcc refuses."""
-    flags = (*options.pop("flags", ()), "--extended-lambda", "-Dof_the_host=float")
+    """Return the source, with lambdas for the device, and without the calls that nvcc refuses."""
+    refused = ("-Dof_the_host=float", "-DOfHost=OfDevice")
+    flags = (*options.pop("flags", ()), "--extended-lambda", *refused)
     return _kernel_source(*args, flags=flags, **options)
 
 

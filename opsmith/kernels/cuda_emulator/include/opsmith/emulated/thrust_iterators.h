@@ -2,6 +2,7 @@
 #pragma once
 
 #include <opsmith/emulated/algorithms.h>
+#include <cuda/functional>
 
 #include <iterator>
 #include <utility>
@@ -143,6 +144,9 @@ transform_iterator<Function, Iterator> make_transform_iterator(Iterator base, Fu
 
 // --- operators -----------------------------------------------------------------------------------
 
+using ::cuda::maximum;
+using ::cuda::minimum;
+
 #define OPSMITH_THRUST_OPERATOR(name, expression)                        \
   template <typename T = void>                                           \
   struct name {                                                          \
@@ -159,8 +163,6 @@ OPSMITH_THRUST_OPERATOR(plus, a + b)
 OPSMITH_THRUST_OPERATOR(minus, a - b)
 OPSMITH_THRUST_OPERATOR(multiplies, a* b)
 OPSMITH_THRUST_OPERATOR(divides, a / b)
-OPSMITH_THRUST_OPERATOR(maximum, a < b ? b : a)
-OPSMITH_THRUST_OPERATOR(minimum, b < a ? b : a)
 OPSMITH_THRUST_OPERATOR(less, a < b)
 OPSMITH_THRUST_OPERATOR(less_equal, a <= b)
 OPSMITH_THRUST_OPERATOR(greater, a > b)
