@@ -85,7 +85,7 @@ class CaseSource:
         total = self.settings.examples if selection.examples is None else selection.examples
         self.family += 1
         self._recall(body, every, selection.keep)
-        share = max(1, round(total / len(every))) if total else 0
+        share = max(1, round(total / len(every))) if total and every else 0
         for dtype in every:
             if selection.registered_cases:
                 self._author(body, dtype, selection, share)

@@ -204,6 +204,10 @@ def test_a_reference_that_refuses_everything_is_given_up_soon_and_that_is_said_o
     assert len(asked) == 200
 
 
+def test_no_dtype_is_no_case():
+    assert sampled(refuses, dtypes=()) == []
+
+
 @opsmith.op("sampling::takes_large")
 def takes_large(x: Float32[Tensor, "N"], y: Float32[Tensor, "M"]) -> Float32[Tensor, "N"]:
     if y.shape[0] < 7:
