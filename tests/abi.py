@@ -78,7 +78,7 @@ def environment(version: str, folder: Path) -> Path:
     if not stamp.exists():
         subprocess.run([sys.executable, "-m", "venv", str(folder / version)], check=True)
         install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*install, f"torch=={version}", "-e", f"{ROOT}[check]"], check=True)
+        subprocess.run([*install, f"torch=={version}", "-e", f"{ROOT}[check,onnx]"], check=True)
         stamp.touch()
     return python
 

@@ -18,9 +18,9 @@ DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ALL_DTY
 _NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
 
 #: Types of arguments that Dynamo can put into a graph, besides tensors. It gives symbolic numbers
-#: these types too.
-IN_GRAPHS = int | float | str | None
-MANY = list | tuple
+#: these types too. Dynamo of PyTorch 2.10 reads no `isinstance` with a union.
+IN_GRAPHS = (int, float, str, type(None))
+MANY = (list, tuple)
 
 
 def is_float8(dtype: torch.dtype) -> bool:
