@@ -31,8 +31,19 @@ OPERATORS = tuple(
     ROOT / "gallery" / name / f"{name}.py"
     for name in ("identity_conv", "my_add", "bev_pool_v2", "deform_conv2d")
 )
-#: What runs the kernels through PyTorch alone, and compiles nothing.
-CORE = ("build", "dispatch", "reference", "layouts", "fake", "mutation", "gradient", "validation")
+#: What runs the kernels through PyTorch alone, and builds no library.
+CORE = (
+    "build",
+    "dispatch",
+    "reference",
+    "layouts",
+    "fake",
+    "mutation",
+    "gradient",
+    "validation",
+    "compile",
+    "export",
+)
 
 
 @dataclass
