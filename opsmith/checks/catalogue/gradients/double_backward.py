@@ -162,13 +162,17 @@ def _accumulate(
 
 
 def _true_second_derivatives(trial: Trial, given: Mapping[str, Any]) -> Expected | None:
-    """Return the reference's derivatives in double precision; `None` if it refuses."""
+    """Return the reference's derivatives in double precision; `None` if it has none."""
     operator = trial.operator
     names: list[str] = []
 
     def call(arguments: Mapping[str, Any]) -> Any:
         positional, keywords = operator.split(arguments)
-        return operator.reference(*positional, **keywords)
+        returned = operator.reference(*positional, **keywords)
+        results = flatten(operator.signature, returned, arguments)
+        if not any(result.requires_grad for result in results):
+            raise _CannotError  # autograd cannot follow the reference, which computes elsewhere
+        return returned
 
     def evaluate(arguments: Mapping[str, Any]) -> list[Tensor]:
         found = _differentiate_twice(call, operator.signature, arguments)
