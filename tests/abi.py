@@ -115,7 +115,7 @@ def prove(version: str, python: Path, cache: Path, built: set[str]) -> Proof:
     if said.partition("+")[0] != version:
         proof.problems.append(f"asked for PyTorch {version}")
     words = ["check", *map(str, OPERATORS), "--device", "cpu", "--check", ",".join(CORE)]
-    run = opsmith(python, cache, *words, "--examples", "12", "--seconds", "5", "--json")
+    run = opsmith(python, cache, *words, "--examples", "12", "--seconds", "60", "--json")
     try:
         report = json.loads(run.stdout)
     except ValueError:
@@ -123,7 +123,7 @@ def prove(version: str, python: Path, cache: Path, built: set[str]) -> Proof:
         return proof
     for row in report["rows"]:
         proof.rows[row["status"]] = proof.rows.get(row["status"], 0) + 1
-        if row["status"] == "failed":
+        if row["status"] in ("failed", "cut short"):
             proof.problems.append(f"{row['operator']} {row['check']}: {row['message']}")
     if not proof.rows.get("passed"):
         proof.problems.append("no row passed")
