@@ -107,5 +107,5 @@ def printed(expression: Any) -> str:
 
 
 def is_internal(place: str) -> bool:
-    """Return whether the file that needs a condition on sizes implements PyTorch's operators."""
+    """Return whether a place in code lies in a file in which PyTorch implements its operators."""
     return bool(_INTERNAL.search(place))

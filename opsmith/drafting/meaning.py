@@ -45,7 +45,7 @@ class _Seen:
 
 
 def found(subject: Subject, sizes: Sizes, floats: Sequence[torch.dtype], count: int) -> Meaning:
-    """Find the marks of results and arguments.
+    """Find by calls what a declaration may state about results and arguments.
 
     Args:
         subject: the operator, which survives calls with any numbers.

@@ -1,7 +1,7 @@
 """Copies of the files that are judged: each file is read once, copied, and digested.
 
-The judge imports the copy, and the candidate's process gets the copy. A file that is changed
-afterwards, by whomever, changes neither the verdict nor the digests in the report.
+The judge imports the copy, and the candidate's process gets the copy. A change
+of the original afterwards changes neither the verdict nor the digests in the report.
 """
 
 from __future__ import annotations

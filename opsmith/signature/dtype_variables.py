@@ -172,7 +172,7 @@ def parts(dtypes: str | None) -> tuple[str, ...]:
 
 
 def fit(found: str | None, wanted: str | None) -> bool:
-    """Return whether a call in `found` is a call in `wanted`: unbound variables fit any dtype."""
+    """Return whether the dtypes `found` of a call are the `wanted` dtypes; `UNBOUND` fits any."""
     if found is None or wanted is None:
         return True
     pairs = zip(parts(found), parts(wanted), strict=True)

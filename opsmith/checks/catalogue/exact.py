@@ -55,7 +55,7 @@ from opsmith.signature.solving.fitting import Fitting
 _DRAWS = 3
 #: Further draws, with other values, before an element is called wrong.
 _MORE = 5
-#: Fewest samples: the first that is drawn has a single element or none.
+#: The least number of samples. A single sample proves little: the first has at most one element.
 _LEAST = 8
 #: Largest number of elements of a case's arguments.
 _MOST = 1 << 12

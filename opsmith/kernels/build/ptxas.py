@@ -52,7 +52,7 @@ class Resources:
 
     @property
     def threads(self) -> int:
-        """The most threads of a block for which the registers suffice, allocated by eight."""
+        """The most threads that a block can have with its registers, allocated eight at a time."""
         of_warp = (self.registers + 7) // 8 * 8 * 32
         return min(1024, _REGISTERS // max(of_warp, 1) * 32)
 

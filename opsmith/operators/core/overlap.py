@@ -109,7 +109,7 @@ class _Spans:
 
         Args:
             tensor: the tensor.
-            before: the place before which to look; by default all are compared.
+            before: compare only tensors in places before this place; by default compare all.
         """
         places = sorted(p for p in self.meeting(tensor) if before is None or p < before)
         return next((p for p in places if _share_elements(tensor, self._tensors[p])), None)

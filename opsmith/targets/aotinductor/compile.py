@@ -191,7 +191,7 @@ _ORIGINS = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "fr
 
 
 def _without_origins(data: bytes) -> bytes:
-    """Return JSON without the source lines that the model's nodes come from."""
+    """Return a model's JSON without the fields that say from which source line a node comes."""
 
     def strip(value: Any) -> Any:
         if isinstance(value, dict):

@@ -245,7 +245,7 @@ def _mount(plan: dict[str, Any]) -> None:
     _bind("none", "/", _RECURSIVE | _PRIVATE)
     shown = {path: os.open(source, os.O_PATH) for path, source in plan["shown"].items()}
     devices = {name: os.open(f"/dev/{name}", os.O_PATH) for name in _DEVICES}
-    # Mount outer places before inner ones, which they would cover otherwise.
+    # Mount a folder before the folders inside it: mounted later, it would cover them.
     for path in sorted([*plan["hidden"], *shown], key=len):
         if path in shown and not os.path.isdir(f"/proc/self/fd/{shown[path]}"):
             os.makedirs(os.path.dirname(path), exist_ok=True)

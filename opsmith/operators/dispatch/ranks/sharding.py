@@ -84,7 +84,7 @@ when_imported(DTENSORS, _arrived)
 
 
 def takes_dtensors(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether a call has DTensors, and the rules here are those that count."""
+    """Return whether a call has DTensors, and PyTorch has no sharding rule of its own for it."""
     kind = getattr(sys.modules.get(DTENSORS), "DTensor", None)
     if kind is None:
         return False
