@@ -5,7 +5,7 @@ package then uses opsmith in place of its own copy. It prints how calls run, as 
 """
 
 if (__package__ or "").endswith("._opsmith"):
-    from opsmith.operators.dispatch import gate_libraries
+    from opsmith.operators.dispatch.gates import gate_libraries
 
     print(gate_libraries.say())
 else:

@@ -228,7 +228,7 @@ def _gates() -> Finding:
     """Build the libraries that depend on the PyTorch release, as an operator's first call would."""
     name, used_for = "gates in C++", "gradients, calls without Python"
     try:
-        from opsmith.operators.dispatch import gate_libraries
+        from opsmith.operators.dispatch.gates import gate_libraries
 
         gate_libraries.require()
     except Exception as error:

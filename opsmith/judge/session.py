@@ -24,7 +24,7 @@ from opsmith.kernels.build.scratch import make_plain
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import DTYPES, dtype_name, flatten, output_names
 from opsmith.operators.core.validation import Validator, checked_results
-from opsmith.operators.dispatch import gate_libraries
+from opsmith.operators.dispatch.gates import gate_libraries
 
 #: Environment variables passed to a candidate's process: those that compilers and libraries need.
 ENVIRONMENT = (

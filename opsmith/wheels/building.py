@@ -284,12 +284,13 @@ folder, modules, *kernels = sys.argv[1:]
 sys.path.insert(0, folder)
 sys.modules["opsmith"] = None
 package, *_ = map(importlib.import_module, modules.split(","))
-registry = importlib.import_module(f"{package.__name__}._opsmith.operators.core.registry")
+ours = f"{package.__name__}._opsmith.operators"
+registry = importlib.import_module(f"{ours}.core.registry")
 for kernel in kernels:
     name, device = kernel.split()
     operator = registry.get(name)
     operator.kernels[device].build(operator)
-gates = importlib.import_module(f"{package.__name__}._opsmith.operators.dispatch.gate_libraries")
+gates = importlib.import_module(f"{ours}.dispatch.gates.gate_libraries")
 with warnings.catch_warnings():
     warnings.simplefilter("error")
     gates.say()

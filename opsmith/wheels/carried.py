@@ -14,8 +14,8 @@ _RUNTIME = Path(__file__).with_name("runtime")
 _INSTEAD = {
     "kernels": "kernels.py",
     "kernels.build.version": "version.py",
-    "operators.dispatch.gate_libraries": "gate_libraries.py",
-    "operators.dispatch.argument_gate": "argument_gate.py",
+    "operators.dispatch.gates.gate_libraries": "gate_libraries.py",
+    "operators.dispatch.gates.argument_gate": "argument_gate.py",
     "kernels.languages.triton.language": "triton_language.py",
     "signature.checking": "checking.py",
 }

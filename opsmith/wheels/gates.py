@@ -30,7 +30,7 @@ from opsmith.kernels.build.audit import dynamic_symbols
 from opsmith.kernels.build.files import cache_folder, digest, key_of, once, write_atomically
 from opsmith.kernels.build.scratch import held_folder
 from opsmith.kernels.build.torch_paths import TorchPaths, paths_of, torch_paths
-from opsmith.operators.dispatch import gate_libraries
+from opsmith.operators.dispatch.gates import gate_libraries
 from opsmith.wheels.platforms import Platform, compiler_for, torch_stub
 
 _GATES = Path(gate_libraries.__file__).parent

@@ -15,7 +15,7 @@ from opsmith.judge.program import Program
 from opsmith.judge.session import Limits
 from opsmith.judge.snapshot import take
 from opsmith.judge.specification import imported
-from opsmith.operators.dispatch import gate_libraries
+from opsmith.operators.dispatch.gates import gate_libraries
 
 SPEC = Path(__file__).with_name("spec.py")
 

@@ -47,7 +47,7 @@ def main() -> None:
     install(wheel, folder / "gallery")
     text = WITHOUT + f"import sys; sys.argv[1:] = {MODULES!r}; sys.path.remove('')\n" + CALL
     text += "import platform; print(platform.machine(), torch.__version__)\n"
-    text += "from gallery._opsmith.operators.dispatch import gate_libraries\n"
+    text += "from gallery._opsmith.operators.dispatch.gates import gate_libraries\n"
     text += "print(gate_libraries.say())\n"
 
     def run(ours: Path, text: str) -> str:

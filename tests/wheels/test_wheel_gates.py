@@ -100,7 +100,7 @@ def test_opsmith_takes_the_gates_that_came_with_a_package(
     elif problem == "damaged":
         file.write_bytes(file.read_bytes() + b"x")
     taken = """
-        from opsmith.operators.dispatch import autograd_gate as gate
+        from opsmith.operators.dispatch.gates import autograd_gate as gate
         assert recorded_ops._opsmith.__name__ == "opsmith"
         print(gate.load() and gate.load()._name, gate.load_recorder() is not None)
     """

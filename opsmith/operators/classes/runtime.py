@@ -10,7 +10,7 @@ from opsmith import kernels
 from opsmith.errors import BuildError, DeclarationError
 from opsmith.kernels.build.version import version
 from opsmith.kernels.codegen.cpp_names import quote
-from opsmith.operators.dispatch import autograd_gate
+from opsmith.operators.dispatch.gates import autograd_gate
 from opsmith.signature.class_model import ClassModel
 
 HERE = Path(__file__).parent

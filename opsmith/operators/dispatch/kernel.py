@@ -325,7 +325,7 @@ def native_kernel(
 
 def _load(loading: Sequence[tuple[RegisteredOperator, NativeKernel]]) -> None:
     """Build kernels that share one library, load it, and install each kernel in its operator."""
-    from opsmith.operators.dispatch import argument_gate, autograd_gate
+    from opsmith.operators.dispatch.gates import argument_gate, autograd_gate
 
     with autograd_gate.built_beside([operator for operator, _ in loading]):
         # A build may fail, so keep the registered kernels until all have succeeded.

@@ -24,8 +24,8 @@ from opsmith.signature import Signature
 
 if TYPE_CHECKING:
     from opsmith.operators.core.operator import Operator, RegisteredOperator
-    from opsmith.operators.dispatch.argument_gate import ArgumentGate
-    from opsmith.operators.dispatch.autograd_gate import Gate
+    from opsmith.operators.dispatch.gates.argument_gate import ArgumentGate
+    from opsmith.operators.dispatch.gates.autograd_gate import Gate
     from opsmith.operators.dispatch.kernel import NativeKernel
 
 _CURRENT: dict[str, Registration] = {}
@@ -97,7 +97,7 @@ class Registration:
         return library
 
     def _guard_arguments(self, key: str, source: kernels.KernelSource) -> None:
-        from opsmith.operators.dispatch import argument_gate
+        from opsmith.operators.dispatch.gates import argument_gate
 
         before = {}
         if self._argument_gate is not None:
@@ -175,7 +175,7 @@ class Registration:
         This covers calls that need no derivative, and calls whose declared backward can be recorded
         in C++.
         """
-        from opsmith.operators.dispatch import autograd_gate
+        from opsmith.operators.dispatch.gates import autograd_gate
 
         if self._gate is not None:
             return
@@ -229,7 +229,7 @@ class Registration:
             native.unregister()
         guarded = self._argument_gate
         if guarded is not None and key in guarded.kernels:
-            from opsmith.operators.dispatch import argument_gate
+            from opsmith.operators.dispatch.gates import argument_gate
 
             guarded.close()
             rest = {other: source for other, source in guarded.kernels.items() if other != key}

@@ -22,7 +22,7 @@ from opsmith.kernels.build.audit import dynamic_symbols
 from opsmith.kernels.languages.cpp import torch_adapter
 from opsmith.operators import Operator
 from opsmith.operators.classes import CustomClass, all_classes
-from opsmith.operators.dispatch import argument_gate
+from opsmith.operators.dispatch.gates import argument_gate
 from opsmith.signature.class_model import MethodModel
 from opsmith.signature.parameters import TensorListType
 from opsmith.targets.aotinductor import shims

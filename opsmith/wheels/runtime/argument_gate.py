@@ -1,4 +1,4 @@
-"""Replace ``opsmith.operators.dispatch.argument_gate`` in an installed package.
+"""Replace ``opsmith.operators.dispatch.gates.argument_gate`` in an installed package.
 
 Only kernels with ``api="torch"`` need the gate. They work with one PyTorch only, so no wheel
 contains them.

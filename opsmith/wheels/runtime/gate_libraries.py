@@ -19,7 +19,7 @@ import torch
 
 from opsmith.kernels import prebuilt
 
-_FOLDER = Path(__file__).parents[2]
+_FOLDER = Path(__file__).parents[3]
 
 
 def load(name: str) -> ctypes.CDLL | None:

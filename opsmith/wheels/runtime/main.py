@@ -1,5 +1,5 @@
 """Print how calls run without opsmith, as ``python -m <package>._opsmith``."""
 
-from .operators.dispatch import gate_libraries
+from .operators.dispatch.gates import gate_libraries
 
 print(gate_libraries.say())

@@ -19,7 +19,7 @@ import opsmith
 from opsmith import ArgumentError, DeclarationError, Index, OpsmithError, checks, kernels
 from opsmith.operators.core import registry
 from opsmith.operators.core.source_location import shown_path, where_written
-from opsmith.operators.dispatch import autograd_gate
+from opsmith.operators.dispatch.gates import autograd_gate
 
 
 @opsmith.op("test_operator::double")

@@ -18,7 +18,7 @@ from opsmith import DeclarationError, NonDifferentiable
 from opsmith.errors import DifferentiationError
 from opsmith.operators.core import value_checks
 from opsmith.operators.core.source_location import where_written
-from opsmith.operators.dispatch import autograd_gate
+from opsmith.operators.dispatch.gates import autograd_gate
 from opsmith.operators.dispatch.kernel import source_path
 from opsmith.signature.constraints import LARGEST
 

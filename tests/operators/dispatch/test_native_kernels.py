@@ -16,7 +16,7 @@ from torch.library import Library
 import opsmith
 from opsmith.errors import BuildError, DeclarationError, MissingDependencyError
 from opsmith.kernels import KernelSource, kernel_source
-from opsmith.operators.dispatch import argument_gate, autograd_gate
+from opsmith.operators.dispatch.gates import argument_gate, autograd_gate
 from opsmith.signature import signature_of
 
 # PyTorch says it where a kernel takes another's place that was not withdrawn.

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import opsmith
-from opsmith.operators.dispatch import autograd_gate
+from opsmith.operators.dispatch.gates import autograd_gate
 
 pytestmark = pytest.mark.slow
 

@@ -19,8 +19,8 @@ import opsmith
 from opsmith.errors import BuildError, OpsmithError
 from opsmith.kernels import KernelSource, Recipe, kernel_source
 from opsmith.kernels.build.watchdog import watched
-from opsmith.operators.dispatch import argument_gate, autograd_gate, gate_libraries
-from opsmith.operators.dispatch.argument_gate import ArgumentGate, build_for_programs
+from opsmith.operators.dispatch.gates import argument_gate, autograd_gate, gate_libraries
+from opsmith.operators.dispatch.gates.argument_gate import ArgumentGate, build_for_programs
 from opsmith.signature import Signature, signature_of
 
 

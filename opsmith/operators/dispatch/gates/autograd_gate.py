@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from torch.library import Library
 
 from opsmith.errors import OpsmithError
-from opsmith.operators.dispatch import gate_libraries
+from opsmith.operators.dispatch.gates import gate_libraries
 
 if TYPE_CHECKING:
     from opsmith.operators.core.operator import Operator, RegisteredOperator
