@@ -29,8 +29,8 @@ _HERE = Path(__file__).parent
 #: Stand in for PyTorch's headers that need CUDA or Python.
 _TORCH_INCLUDE = _HERE / "torch_include"
 _DEVICE = _HERE / "torch"
-_BLOCKS = "#include <opsmith/detail/torch_library.h>\n"
-_MODULES = "#include <opsmith/detail/torch_module.h>\n"
+_BLOCKS = "#include <opsmith/detail/torch/library.h>\n"
+_MODULES = "#include <opsmith/detail/torch/module.h>\n"
 _BEFORE = "#include <opsmith/emulated/cuda.h>\n"
 #: Matches a name that is in the part of <torch/all.h> which ``torch_include/`` leaves out.
 _WHOLE = re.compile(

@@ -26,8 +26,8 @@ from opsmith.kernels.source import Language
 if TYPE_CHECKING:
     from opsmith.kernels.source import KernelSource
 
-_BLOCKS = INCLUDE / "opsmith" / "detail" / "torch_library.h"
-_MODULES = INCLUDE / "opsmith" / "detail" / "torch_module.h"
+_BLOCKS = INCLUDE / "opsmith" / "detail" / "torch" / "library.h"
+_MODULES = INCLUDE / "opsmith" / "detail" / "torch" / "module.h"
 _REGISTERS = re.compile(r"\b(?:STABLE_)?TORCH_LIBRARY\w*\s*\(|\bRegisterOperators\b")
 _MODULE = re.compile(r"\bPYBIND11_MODULE\s*\(")
 _CUDA_SUFFIX = ".cu"

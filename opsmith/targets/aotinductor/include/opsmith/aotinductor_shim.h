@@ -2,7 +2,7 @@
 // optional arguments as pointers that may be null, sequences as a pointer and a count.
 #pragma once
 
-#include <opsmith/detail/torch.h>
+#include <opsmith/detail/torch/adapter.h>
 
 namespace opsmith::compiled {
 

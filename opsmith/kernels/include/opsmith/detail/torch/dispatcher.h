@@ -2,7 +2,7 @@
 // each owned by the callee, and results leave on the same stack.
 #pragma once
 
-#include <opsmith/detail/torch.h>
+#include <opsmith/detail/torch/adapter.h>
 
 namespace opsmith::dispatcher {
 

@@ -3,7 +3,7 @@
 // values of PyTorch's dispatcher, converted to each function's parameter types.
 #pragma once
 
-#include <opsmith/detail/torch_library.h>
+#include <opsmith/detail/torch/library.h>
 
 #include <c10/util/Metaprogramming.h>
 #include <pybind11/pybind11.h>

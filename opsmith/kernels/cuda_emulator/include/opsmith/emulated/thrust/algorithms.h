@@ -1,7 +1,7 @@
 // Thrust's algorithms. Those without an order of their items run a CUDA thread for each.
 #pragma once
 
-#include <opsmith/emulated/thrust_iterators.h>
+#include <opsmith/emulated/thrust/iterators.h>
 
 namespace thrust {
 
