@@ -180,6 +180,11 @@ USES = [use for path in COMPAT_FILES for use in uses(path)]
 @pytest.mark.parametrize("use", USES, ids=lambda use: f"{use.where}-{use.name}")
 def test_a_private_name_says_what_is_missed_without_it_and_is_there(use: Use):
     assert "Private:" in use.words, f"{use.where} does not say which private name it uses, and why"
+    require(use)
+
+
+def require(use: Use) -> None:
+    """Fail where the installed release has dropped a private name."""
     package = use.name.partition(".")[0]
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed here")
@@ -189,6 +194,35 @@ def test_a_private_name_says_what_is_missed_without_it_and_is_there(use: Use):
         release = importlib.metadata.version(package)
         pytest.fail(f"{package} {release} has no {use.name} ({error}). {use.where}: {use.words}")
     assert found is not None
+
+
+#: The names behind "Private:", in a docstring or a comment, and the words that follow.
+_STATED = re.compile(r"Private:((?:[\s#,]*``[\w.]+``)+)((?:(?!Private:|\"\"\"|\n\n).)*)", re.DOTALL)
+
+
+def stated(path: Path) -> Iterator[Use]:
+    """The private names that the words of a file of compat state, as those read by `getattr`."""
+    for match in _STATED.finditer(path.read_text()):
+        words = " ".join(match[2].replace("#:", "").split())
+        for name in re.findall(r"[\w.]+", match[1]):
+            yield Use(path.stem, name, words)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [use for path in COMPAT_FILES for use in stated(path)],
+    ids=lambda use: f"{use.where}-{use.name}",
+)
+def test_a_private_name_that_is_stated_is_there(use: Use):
+    if "in a release without it" not in use.words:
+        require(use)
+
+
+def test_a_stated_name_that_a_release_dropped_is_said_with_what_is_missed(tmp_path: Path):
+    (tmp_path / "gone.py").write_text('"""Private: ``torch._C._gone``. Without it, no call."""\n')
+    (use,) = stated(tmp_path / "gone.py")
+    with pytest.raises(pytest.fail.Exception, match=r"no torch\._C\._gone .*Without it, no call"):
+        require(use)
 
 
 def test_every_file_of_compat_says_since_when():

@@ -21,8 +21,10 @@ REDISTRIBUTIONS_LOGGER = "torch.distributed.tensor._redistribute"
 def has_strategy(overload: Any) -> bool:
     """Return whether an operator has a sharding rule by PyTorch's own registration.
 
-    Private: ``DTensor._op_dispatcher.sharding_propagator.op_strategy_funcs``, since 2.6. Without
-    it, a rule given to PyTorch's ``register_sharding`` has no effect on an operator of opsmith.
+    Private:
+    ``torch.distributed.tensor.DTensor._op_dispatcher.sharding_propagator.op_strategy_funcs``, since
+    2.6. Without it, a rule given to PyTorch's ``register_sharding`` has no effect on an operator of
+    opsmith.
     """
     from torch.distributed.tensor import DTensor
 
@@ -33,8 +35,8 @@ def has_strategy(overload: Any) -> bool:
 def replicates_implicitly() -> bool:
     """Return whether plain tensors beside DTensors count as replicated.
 
-    Private: ``DTensor._op_dispatcher._allow_implicit_replication``, which the public
-    ``implicit_replication`` sets, since 2.3. Without it, plain tensors are refused.
+    Private: ``torch.distributed.tensor.DTensor._op_dispatcher._allow_implicit_replication``, which
+    the public ``implicit_replication`` sets, since 2.3. Without it, plain tensors are refused.
     """
     from torch.distributed.tensor import DTensor
 

@@ -20,9 +20,9 @@ _GLOBALS = "torch.onnx._internal.torchscript_exporter._globals"
 def registered_symbolics(name: str) -> dict[int, Callable[..., Any]]:
     """Return the functions given to ``torch.onnx.register_custom_op_symbolic``, by opset.
 
-    Private: ``registration.registry``, whose groups store in ``_functions._overrides`` the
-    functions that users registered besides PyTorch's own. Without it, such a registration is
-    ignored once the operator is adopted.
+    Private: ``torch.onnx._internal.torchscript_exporter.registration.registry``, whose groups store
+    in ``_functions._overrides`` the functions that users registered besides PyTorch's own. Without
+    it, such a registration is ignored once the operator is adopted.
     """
     registration = sys.modules.get(_REGISTRATION)
     group = registration.registry.get_function_group(name) if registration else None
@@ -33,8 +33,9 @@ def registered_symbolics(name: str) -> dict[int, Callable[..., Any]]:
 def symbolics_registered(functions: Mapping[tuple[str, int], Callable[..., Any]]) -> Iterator[None]:
     """Register functions that make nodes for a block, and restore the earlier ones afterwards.
 
-    Private: ``registration.registry._registry``, from which groups without functions are removed,
-    because the exporter fails at a node with the name of such a group.
+    Private: ``torch.onnx._internal.torchscript_exporter.registration.registry._registry``, from
+    which groups without functions are removed, because the exporter fails at a node with the name
+    of such a group.
 
     Args:
         functions: each function by the operator's name and an opset.
@@ -60,8 +61,8 @@ def symbolics_registered(functions: Mapping[tuple[str, int], Callable[..., Any]]
 def in_torchscript_export() -> bool:
     """Return whether the TorchScript exporter is running.
 
-    Private: ``_globals.GLOBALS``. The public ``torch.onnx.is_in_onnx_export`` does not tell which
-    exporter is running.
+    Private: ``torch.onnx._internal.torchscript_exporter._globals.GLOBALS``. The public
+    ``torch.onnx.is_in_onnx_export`` does not tell which exporter is running.
     """
     found = sys.modules.get(_GLOBALS)
     return found is not None and bool(found.GLOBALS.in_onnx_export)

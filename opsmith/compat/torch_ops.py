@@ -26,7 +26,8 @@ HigherOrderOperator = torch._ops.HigherOrderOperator
 def entry_of(overload: OpOverload) -> Callable[..., Any]:
     """Return the function in C++ that a call of an operator reaches.
 
-    Private: ``OpOverload._op``. Without it, each call enters one more function of Python's.
+    Private: ``torch.ops.aten.add.Tensor._op``, as of each overload. Without it, each call enters
+    one more function of Python's.
     """
     entry: Callable[..., Any] = overload._op
     return entry

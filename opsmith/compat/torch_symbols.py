@@ -33,9 +33,10 @@ class NotingShapeEnv(ShapeEnv):
     quotients, the proofs take most of the time, and only save conditions, which are cheap to
     compare.
 
-    Private: ``ShapeEnv._maybe_evaluate_static``, ``ShapeEnv._maybe_guard_rel``. If a
-    PyTorch lacks the first, derivatives for JAX take longer to translate. If it lacks the second,
-    a derivative has no path for a call with a size of 0, or a wrong path.
+    Private: ``torch.fx.experimental.symbolic_shapes.ShapeEnv._maybe_evaluate_static``,
+    ``torch.fx.experimental.symbolic_shapes.ShapeEnv._maybe_guard_rel``. If a PyTorch lacks the
+    first, derivatives for JAX take longer to translate. If it lacks the second, a derivative has no
+    path for a call with a size of 0, or a wrong path.
     """
 
     def __init__(self, **settings: Any) -> None:

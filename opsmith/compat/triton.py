@@ -73,7 +73,8 @@ def memory_by(make: Callable[[Any], Any]) -> Patch:
 def programs_by(make: Callable[[Any], Any]) -> Patch:
     """Return a block in which another function tells the interpreter which program it runs.
 
-    Private: ``interpreter_builder.set_grid_idx``. Without it, programs run in one order.
+    Private: ``triton.runtime.interpreter.interpreter_builder.set_grid_idx``. Without it, programs
+    run in one order.
     """
     return Patch(lambda: _interpreter().interpreter_builder, "set_grid_idx", make)
 
