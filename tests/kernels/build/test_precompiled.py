@@ -83,19 +83,20 @@ def test_a_header_of_opsmith_that_changes_is_precompiled_again(
 ) -> None:
     monkeypatch.setattr(precompiled, "AFTER", 0)
     theirs = shutil.copytree(units.INCLUDE, tmp_path / "theirs")
-    for module in (units, recipe):
-        monkeypatch.setattr(module, "INCLUDE", theirs)
-    text = KERNEL.replace("/ 2", "/ TWO")
+    monkeypatch.setattr(units, "INCLUDE", theirs)
+    (tmp_path / "a.cpp").write_text("#include <opsmith/kernel.h>\n")
+    unit, tools = Unit("a", tmp_path / "a.cpp", Generated.of(None)), find_toolset("a test")
     header = theirs / "opsmith" / "kernel.h"
     before = header.read_text()
-    built = []
-    for two in ("2", "3"):
+    found = []
+    for two in ("2", "3", "2"):
         header.write_text(f"{before}#define TWO {two}\n")
-        built.append(kernel(tmp_path / "source", text).build())
-    assert built[0].read_bytes() != built[1].read_bytes()
-    assert len(made()) == 4, "two of each"
-    header.write_text(f"{before}#define TWO 2\n")
-    assert kernel(tmp_path / "source", text).build() == built[0]
+        found.append(precompiled.precompiled(unit, tools))
+    first, second, again = found
+    assert first is not None and second is not None
+    assert first.header != second.header
+    assert again == first
+    assert len(made()) == 2
 
 
 @pytest.mark.slow
