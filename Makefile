@@ -62,11 +62,11 @@ help:
 demo: .venv/installed
 	$(BIN)/opsmith check --quick gallery/bev_pool_v2/bev_pool_v2.py
 
-# The tests start hundreds of processes. Where Python is told to write no bytecode
-# (PYTHONDONTWRITEBYTECODE), each would compile opsmith's sources anew.
+# The tests start hundreds of processes. Where Python is told to write no bytecode, each would
+# compile opsmith's sources anew, and pytest its tests.
+test test-all: export PYTHONDONTWRITEBYTECODE =
 .PHONY: test
 test: lint
-	@$(BIN)/python -m compileall -q opsmith
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not long and not slow'
 
 .PHONY: test-all
