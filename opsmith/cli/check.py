@@ -36,8 +36,15 @@ def _print_checks(value: bool) -> None:
         everything = checks.all_checks()
         width = max(len(one.name) for one in everything)
         for one in everything:
-            print(f"{one.name:{width}}  {one.summary}{f' (--{one.flag})' if one.flag else ''}")
+            asked = f" ({_option(one.flag)})" if one.flag else ""
+            print(f"{one.name:{width}}  {one.summary}{asked}")
         raise typer.Exit
+
+
+def _option(flag: str) -> str:
+    """Return the option of this command that turns on the check with a flag."""
+    name, _, sanitizer = flag.partition("_")
+    return f"--sanitize {sanitizer}" if name == "sanitize" else f"--{flag}"
 
 
 def _sanitizers(names: str) -> list[str]:

@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -176,6 +177,10 @@ def test_the_checks_are_listed(cli):
     assert outcome.code == 0
     names = [line.split()[0] for line in outcome.stdout.splitlines()]
     assert {"reference", "fake", "gradient", "compile"} <= set(names)
+    asked = dict(re.findall(r"^(\S+) .* \((--.+)\)$", outcome.stdout, re.MULTILINE))
+    assert asked["large"] == "--large"
+    assert asked["sanitize-thread"] == asked["cuda-on-cpu-address"].replace("address", "thread")
+    assert asked["sanitize-thread"] == "--sanitize thread"
 
 
 @pytest.mark.slow

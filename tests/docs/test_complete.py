@@ -111,8 +111,10 @@ def test_every_code_is_on_the_site(pages):
     assert set(re.findall(r"^### (OPS-[A-Z-]+)$", page, re.MULTILINE)) == set(catalogue())
 
 
-def test_what_may_hide_behind_each_check_is_on_the_site(pages):
-    rows = re.findall(r"^\| (`.*?) \|", pages["explanation/limits.md"], re.MULTILINE)
+@pytest.mark.parametrize("page", ["reference/checks.md", "explanation/limits.md"])
+def test_what_each_check_finds_and_what_may_hide_behind_it_is_on_the_site(pages, page):
+    text = pages[page].partition("## What is checked")[2] or pages[page]
+    rows = re.findall(r"^\| (`[a-z].*?) \|", text, re.MULTILINE)
     named = {name for row in rows for name in re.findall(r"`([\w-]+)`", row)}
     torchscript = {f"{name}-torchscript" for name in named if name.startswith("onnx-")}
     assert {check.name for check in all_checks()} <= named | torchscript

@@ -238,7 +238,7 @@ def _only_launch(trial: Trial, build: harness.Build) -> None:
 
 @define_check(
     "nvcc",
-    "nvcc compiles the kernel for the GPUs that are asked for; says what of them it takes",
+    "nvcc compiles the kernel for the GPUs asked for, and says its registers and shared memory",
     subjects=kernels_in_cuda,
     order=13,
     time_limit=10.0,
