@@ -134,7 +134,9 @@ def test_names_of_several_dtypes_leave_out_what_pytorch_does_not_compute_in() ->
     assert generic(EightOrSixteen[Tensor, "N"]) == ("float16", "float8_e4m3fn")
 
 
-HEADER = Path(opsmith.__file__).parent / "kernels" / "include" / "opsmith" / "detail" / "dtypes.h"
+ROOT = Path(opsmith.__file__).parent
+HEADER = ROOT / "kernels" / "include" / "opsmith" / "detail" / "dtypes.h"
+RUNNER = ROOT / "targets" / "aotinductor" / "runner" / "opsmith_artifact.h"
 #: For each table of dtypes: its file, its entries, and the dtypes that it leaves out on purpose.
 TABLES: list[tuple[str, Iterable[str], set[str]]] = [
     ("kernels/codegen/cpp_names.py", cpp_names.ELEMENT_TYPES, set()),
@@ -144,6 +146,11 @@ TABLES: list[tuple[str, Iterable[str], set[str]]] = [
         set(),
     ),
     ("kernels/languages/triton/variants.py", variants.TRITON_DTYPES, set(COMPLEX)),
+    (
+        "targets/aotinductor/runner/opsmith_artifact.h",
+        re.findall(r'case at::\w+:\s+return "(\w+)";', RUNNER.read_text()),
+        set(),
+    ),
     ("targets/onnx/node.py", node.ELEMENT_TYPES, set()),
     ("checks/harness/call.py", call._CODES, set()),
     (
@@ -160,6 +167,24 @@ def test_every_dtype_stands_in_this_table(
     file: str, entries: Iterable[str], without: set[str]
 ) -> None:
     missing = set(ALL_DTYPES) - set(entries) - without
+    assert not missing, f"opsmith/{file} lacks {', '.join(sorted(missing))}"
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "kernels/include/opsmith/detail/torch/adapter.h",
+        "checks/harness/torch/call.cpp",
+        "targets/onnxruntime/include/opsmith/detail/onnxruntime_api.h",
+        "targets/jax/include/opsmith/detail/xla.h",
+    ],
+)
+def test_a_runtime_has_the_code_and_the_bits_of_every_dtype(file: str) -> None:
+    ours = re.findall(r"X\(\d+, [\w:]+, (\d+), (\d+), (\w+)\)", HEADER.read_text())
+    wanted = {(code, bits): name for code, bits, name in ours if int(code) < 60}
+    assert {*ALL_DTYPES} == {*wanted.values()}
+    stated = re.findall(r"\b(\d+), (\d+)(?:, 1\}|, at::k\w+\}|\);)", (ROOT / file).read_text())
+    missing = {name for key, name in wanted.items() if key not in stated}
     assert not missing, f"opsmith/{file} lacks {', '.join(sorted(missing))}"
 
 

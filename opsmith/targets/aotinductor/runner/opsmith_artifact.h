@@ -137,6 +137,16 @@ inline std::string dtype_name(at::ScalarType dtype) {
       return "complex64";
     case at::kComplexDouble:
       return "complex128";
+    case at::kFloat8_e4m3fn:
+      return "float8_e4m3fn";
+    case at::kFloat8_e5m2:
+      return "float8_e5m2";
+    case at::kUInt16:
+      return "uint16";
+    case at::kUInt32:
+      return "uint32";
+    case at::kUInt64:
+      return "uint64";
     default:
       return c10::toString(dtype);
   }

@@ -244,13 +244,6 @@ inline DLDataType dtype_of(int32_t type) {
   }
 }
 
-inline int32_t type_of(DLDataType dtype) {
-  for (int32_t type = 1; type <= 16; ++type) {
-    if (type != 8 && detail::dtype_key(dtype_of(type)) == detail::dtype_key(dtype)) return type;
-  }
-  return 0;
-}
-
 // Loads the functions of this ONNX Runtime; returns an error if opsmith does not support its
 // version.
 inline Status* begin(const ApiBase* base, const char* op_name) noexcept {
