@@ -162,6 +162,7 @@ def unbuilt(tmp_path, monkeypatch):
     return operator, tried
 
 
+@pytest.mark.slow
 def test_a_build_that_failed_is_tried_by_one_test_of_a_suite(unbuilt):
     operator, tried = unbuilt
     build, *others = testing.suite(operator).tests()

@@ -180,6 +180,7 @@ def test_what_kernel_languages_need_is_said_where_it_is_not(monkeypatch):
     assert triton.remedy == "pip install 'opsmith[triton]'"
 
 
+@pytest.mark.slow
 def test_each_target_has_a_row_of_its_own_words(monkeypatch):
     findings = list(doctor.examine())
     rows = {finding.name: finding for finding in findings}

@@ -134,7 +134,7 @@ def test_a_specification_without_a_case_refuses_nobody(cli, tmp_path):
         "@refusing.register_kernel('cpu')\ndef kernel(x):\n    return x\n"
     )
     # Every sample is refused, and drawing them ends after this time at the latest.
-    options = ["--json", "--examples=2", "--seconds=4"]
+    options = ["--json", "--examples=2", "--seconds=1"]
     options += ["--trust-candidate"] if unavailable() else []
     done = cli("judge", tmp_path / "refusing.py", "--candidate", tmp_path / "kernels.py", *options)
     assert done.code == 5

@@ -72,6 +72,7 @@ def test_a_program_that_was_started_and_not_needed_leaves_nothing(program) -> No
     assert (_open(), _children()) == before
 
 
+@pytest.mark.slow
 def test_a_program_gives_results_whether_it_was_started_before_or_not(program) -> None:
     program, operator = program
     arguments = {"x": torch.randn(3, 5), "factor": 1.5}

@@ -215,6 +215,7 @@ def takes_large(x: Float32[Tensor, "N"], y: Float32[Tensor, "M"]) -> Float32[Ten
     return x * y[:7].mean()
 
 
+@pytest.mark.slow
 def test_checks_of_small_sizes_draw_larger_ones_where_the_reference_refuses_the_small():
     checked = ["empty-sizes", "vmap", "compile"]
     rows = checks.run(takes_large, select=checked, isolate=False).rows

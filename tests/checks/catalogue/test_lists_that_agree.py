@@ -119,6 +119,7 @@ def test_values_of_every_tensor_of_a_list_are_sampled_from_its_range() -> None:
     assert lengths.numel() > 100 and bool((lengths >= -1).all() and (lengths <= 0.5).all())
 
 
+@pytest.mark.slow
 def test_a_validation_that_forgets_a_list_s_range_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     operator = opsmith.op("lists_that_agree::averaged_too")(averaged)
     (row,) = checks.run(operator, select=["validation"]).rows

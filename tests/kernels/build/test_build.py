@@ -388,6 +388,7 @@ def test_a_library_for_another_runtime_has_nothing_of_torch(folder: Path) -> Non
     assert not [s.name for s in dynamic_symbols(path) if "torch" in s.name]
 
 
+@pytest.mark.slow
 def test_a_program_without_python_needs_only_load_the_library(tmp_path: Path) -> None:
     def standalone(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]: ...
 

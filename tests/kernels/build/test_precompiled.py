@@ -61,20 +61,23 @@ def test_a_library_is_the_same_with_and_without_and_knows_the_same_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(precompiled, "AFTER", 1)
-    first = kernel(tmp_path / "source").build()
-    assert not made(), "the kernel and its adapter alone"
+    (tmp_path / "half.cpp").write_text(KERNEL)
+    files = adapters.kernel_files(signature_of(half, "precompiled_test::half"))
+    source = Recipe("half", [tmp_path / "half.cpp"], files, torch="none")
+    first = source.build()
+    assert not made(), "a single source does not pay for it"
     content, knows = first.read_bytes(), included_by(first)
     shutil.rmtree(tmp_path / "cache" / "libraries")
     shutil.rmtree(tmp_path / "cache" / "objects")
-    second = kernel(tmp_path / "source").build()
-    assert len(made()) == 2, "the adapter is compiled with another flag"
+    second = source.build()
+    (there,) = made()
     assert second.read_bytes() == content
     assert included_by(second) == knows
-    # That it is used: who reads the text instead does not complain of what is beside it.
-    for there in made():
-        there.write_bytes(b"not what GCC writes")
+    # The compiler complains of a precompiled header that it cannot read only where it uses it.
+    there.write_bytes(b"not what GCC writes")
+    (tmp_path / "half.cpp").write_text(KERNEL + "// another\n")
     with pytest.raises(recipe.BuildError, match=r"kernel\.h\.gch"):
-        kernel(tmp_path / "source", KERNEL + "// another\n").build()
+        source.build()
 
 
 @pytest.mark.slow

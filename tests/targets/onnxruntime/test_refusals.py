@@ -68,6 +68,7 @@ def test_an_argument_that_is_computed_while_the_model_runs(refused, exporter):
     assert "ort_test::accumulate: argument 'factor' is computed while the model runs" in message
 
 
+@pytest.mark.slow
 def test_such_an_argument_is_fine_in_the_inline_form(export):
     def model(x: Tensor) -> Tensor:
         return ops.accumulate(x, torch.zeros(3), x.shape[0])
