@@ -12,12 +12,18 @@ import opsmith
 from opsmith import Between, Extent, Index
 from opsmith.checks import harness
 from opsmith.checks.harness import Phase
-from opsmith.kernels import kernel_source
+from opsmith.kernels import cache_folder, kernel_source
 from opsmith.kernels.codegen.device_guards import guards_of
 from opsmith.kernels.cuda_emulator import emulated
 from opsmith.signature import signature_of
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cache() -> Path:
+    """Build in the usual cache, which has the emulator's runtime."""
+    return cache_folder()
 
 
 def pick(
