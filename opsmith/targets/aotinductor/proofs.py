@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from opsmith.kernels import HOST, get_device
 from opsmith.kernels.build.scratch import scratch_folder
 from opsmith.operators import Operator
 from opsmith.operators.core.operator import Kernel
+from opsmith.signature.dtype_variables import parts
+from opsmith.signature.dtypes import FLOAT8, UNSIGNED
 from opsmith.targets.exporting.conformance import ModelProof
 from opsmith.targets.exporting.loaded_artifact import LoadedModel
 
@@ -31,9 +34,24 @@ def _obstacle(operator: Operator, kernel: Kernel) -> str | None:
     return None
 
 
+#: The dtypes that `torch.save` writes in a form that PyTorch reads in Python only.
+_IN_PYTHON_ONLY = {*FLOAT8, *UNSIGNED}
+
+
 def _obstacle_in_cpp(operator: Operator, kernel: Kernel) -> str | None:
     if kernel.device != HOST:
         return "the C++ program reads its inputs to the CPU"
+    signature = operator.signature
+    tensors = [parameter.tensor_type for parameter in signature.parameters]
+    tensors += [result.tensor_type for result in signature.results]
+    fixed = [one.dtypes.names for one in tensors if one is not None and not one.dtypes.generic]
+    chosen = [parts(dtypes) for dtypes in kernel.dtypes]
+    for name in chain(*fixed, *chosen):
+        if name in _IN_PYTHON_ONLY:
+            return (
+                f"the C++ program reads files that torch.save wrote, and PyTorch reads {name} from "
+                "them in Python only"
+            )
     return _obstacle(operator, kernel)
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import aoti_operators as ops
 import pytest
+from jaxtyping import Float32, UInt16
+from torch import Tensor
 from torch.export import ExportedProgram
 
+import opsmith
 from opsmith import checks
 from opsmith.checks.protocol import selected
 from opsmith.errors import UnknownCheckError
+from opsmith.targets import get_target
 from opsmith.targets.aotinductor import compile as compiling
 
 SELECT = ["aotinductor", "aotinductor-cpp"]
@@ -57,6 +62,25 @@ def test_kernels_that_a_package_cannot_carry_are_left_out_and_said_so() -> None:
     assert messages == {
         "aotinductor": "a package runs without Python, and the kernel is Python",
         "aotinductor-cpp": "a package runs without Python, and the kernel is Python",
+    }
+
+
+def test_dtypes_that_the_program_cannot_read_from_a_file_are_said(tmp_path: Path) -> None:
+    @opsmith.op("aoti_check::widen")
+    def widen(x: UInt16[Tensor, "N"]) -> Float32[Tensor, "N"]:
+        return x.float()
+
+    (tmp_path / "widen.cpp").touch()
+    widen.register_kernel("cpu", source=tmp_path / "widen.cpp")
+    obstacles = {
+        proof.name: proof.obstacle(widen, widen.kernels["cpu"])
+        for proof in get_target("aotinductor").proofs()
+        if proof.name in SELECT
+    }
+    assert obstacles == {
+        "aotinductor": None,
+        "aotinductor-cpp": "the C++ program reads files that torch.save wrote, and PyTorch reads "
+        "uint16 from them in Python only",
     }
 
 

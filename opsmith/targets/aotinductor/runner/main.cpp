@@ -99,7 +99,9 @@ c10::IValue read(const std::string& path) {
   try {
     return torch::pickle_load(bytes);
   } catch (const std::exception&) {
-    throw FileError(path + " was not written by torch.save, or holds more than tensors");
+    throw FileError(path +
+                    " was not written by torch.save, or holds more than tensors, or tensors of a "
+                    "dtype that PyTorch reads in Python only (uint16, uint32, uint64, float8)");
   }
 }
 
