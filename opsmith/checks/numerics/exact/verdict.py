@@ -113,7 +113,6 @@ class Verdict:
         found, right = (float(values[place]) for values in self.pairs[0])
         where = f"{self.name}{list(place)}" if place else self.name
         count, total = int(wrong.sum()), wrong.numel()
-        also = f", and so are {count - 1} more of {total} elements" if count > 1 else ""
         off = abs(found - right)
         relative = f", {off / abs(right):.2g} of it" if right and off else ""
         reals = (
@@ -128,6 +127,8 @@ class Verdict:
             if certain
             else "differs by more than rounding in double precision explains"
         )
+        do = "are" if certain else "do"
+        also = f", and so {do} {count - 1} more of {total} elements" if count > 1 else ""
         return f"{where} {how}{also}{_places(wrong)}{self._constant(place)}: {reals}"
 
     def _constant(self, place: tuple[int, ...]) -> str:

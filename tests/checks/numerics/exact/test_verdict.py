@@ -59,6 +59,18 @@ def test_what_is_in_doubt_is_wrong_where_the_values_differ_in_every_draw():
     assert not is_wrong(verdict(apart, (number(1, 5, 6, ROOT), number(1, 5, 9))))
 
 
+def test_elements_that_are_wrong_by_their_values_are_counted():
+    ones, doubts = torch.ones(3, dtype=torch.float64), torch.full((3,), ROOT | ROOT << 32)
+    planes = torch.arange(3)
+    apart = (Array(ones, planes, doubts), Array(ones * (1 + 1e-11), planes + 5, doubts))
+    message, refuted = first_wrong([verdict(apart, apart)], by_value=False)
+    assert not refuted
+    assert message.startswith(
+        "the result[0] differs by more than rounding in double precision explains, and so do 2 "
+        "more of 3 elements"
+    )
+
+
 def test_a_literal_of_single_precision_may_stand_for_its_neighbours():
     assert not is_wrong(verdict((number(1, 5, 6, CONSTANT_F), number(1 + 1e-7, 8, 9))))
     assert is_wrong(verdict((number(1, 5, 6, CONSTANT_F), number(1 + 1e-5, 8, 9))))
