@@ -61,23 +61,20 @@ def test_a_library_is_the_same_with_and_without_and_knows_the_same_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(precompiled, "AFTER", 1)
-    (tmp_path / "half.cpp").write_text(KERNEL)
-    files = adapters.kernel_files(signature_of(half, "precompiled_test::half"))
-    source = Recipe("half", [tmp_path / "half.cpp"], files, torch="none")
-    first = source.build()
-    assert not made(), "a single source does not pay for it"
+    first = kernel(tmp_path / "source").build()
+    assert not made(), "the kernel and its adapter alone"
     content, knows = first.read_bytes(), included_by(first)
     shutil.rmtree(tmp_path / "cache" / "libraries")
     shutil.rmtree(tmp_path / "cache" / "objects")
-    second = source.build()
-    (there,) = made()
+    second = kernel(tmp_path / "source").build()
+    assert len(made()) == 2, "the adapter is compiled with another flag"
     assert second.read_bytes() == content
     assert included_by(second) == knows
-    # The compiler complains of a precompiled header that it cannot read only where it uses it.
-    there.write_bytes(b"not what GCC writes")
-    (tmp_path / "half.cpp").write_text(KERNEL + "// another\n")
+    # That it is used: who reads the text instead does not complain of what is beside it.
+    for there in made():
+        there.write_bytes(b"not what GCC writes")
     with pytest.raises(recipe.BuildError, match=r"kernel\.h\.gch"):
-        source.build()
+        kernel(tmp_path / "source", KERNEL + "// another\n").build()
 
 
 @pytest.mark.slow
@@ -86,20 +83,19 @@ def test_a_header_of_opsmith_that_changes_is_precompiled_again(
 ) -> None:
     monkeypatch.setattr(precompiled, "AFTER", 0)
     theirs = shutil.copytree(units.INCLUDE, tmp_path / "theirs")
-    monkeypatch.setattr(units, "INCLUDE", theirs)
-    (tmp_path / "a.cpp").write_text("#include <opsmith/kernel.h>\n")
-    unit, tools = Unit("a", tmp_path / "a.cpp", Generated.of(None)), find_toolset("a test")
+    for module in (units, recipe):
+        monkeypatch.setattr(module, "INCLUDE", theirs)
+    text = KERNEL.replace("/ 2", "/ TWO")
     header = theirs / "opsmith" / "kernel.h"
     before = header.read_text()
-    found = []
-    for two in ("2", "3", "2"):
+    built = []
+    for two in ("2", "3"):
         header.write_text(f"{before}#define TWO {two}\n")
-        found.append(precompiled.precompiled(unit, tools))
-    first, second, again = found
-    assert first is not None and second is not None
-    assert first.header != second.header
-    assert again == first
-    assert len(made()) == 2
+        built.append(kernel(tmp_path / "source", text).build())
+    assert built[0].read_bytes() != built[1].read_bytes()
+    assert len(made()) == 4, "two of each"
+    header.write_text(f"{before}#define TWO 2\n")
+    assert kernel(tmp_path / "source", text).build() == built[0]
 
 
 @pytest.mark.slow
