@@ -45,6 +45,10 @@ CONJUGATE: Any = torch._C.DispatchKey.Conjugate
 #: Private: ``torch._C.DispatchKey.Negative``. See `is_passed_over`.
 NEGATIVE: Any = torch._C.DispatchKey.Negative
 
+#: Private: ``torch._C.DispatchKey.ZeroTensor``. Without it, each recorded call would examine all of
+#: its tensors for zero tensors without memory.
+ZERO_TENSOR: Any = torch._C.DispatchKey.ZeroTensor
+
 #: Private: ``torch._C.DispatchKey.Meta``. Without it, an adopted operator gets a second fake kernel
 #: besides that of its library.
 META: Any = torch._C.DispatchKey.Meta

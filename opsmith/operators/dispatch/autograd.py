@@ -17,7 +17,6 @@ again, and therefore fails under `torch.func.vjp`.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -35,6 +34,7 @@ from opsmith.compat.torch_autograd import (
     single_level,
 )
 from opsmith.compat.torch_dispatch import (
+    ZERO_TENSOR,
     after_autograd,
     after_versions,
     below_autograd,
@@ -77,7 +77,8 @@ def derivative_kernel(operator: Operator) -> Callable[..., Any]:
         if takes_dtensors(operator, args, kwargs):
             # Each rank differentiates the call on its own parts, in whichever way the operator has.
             return call_on_parts(operator, args, kwargs)
-        args, kwargs = _with_memory(args, kwargs)
+        if in_transform() or keyset.has(ZERO_TENSOR):  # wrappers of transforms hide the key
+            args, kwargs = _with_memory(args, kwargs)
         if operator.signature.nondifferentiable:
             args, kwargs = _detached(operator, args, kwargs)
         if may_have_tangents() and has_tangent((*args, *kwargs.values())):
@@ -161,12 +162,14 @@ class _Nodes:
             keywords: dict[str, Any] = {}
             if len(positional) > len(self.positional):
                 positional, keywords = operator.split(call.flat.arguments)
-            # Autograd calls this as under `torch.no_grad`. A trace would not let gradients reach
-            # what is written so.
-            with torch.enable_grad() if self.mutated else contextlib.nullcontext():
-                output = operator.overload.redispatch(
-                    call.keyset & after_autograd, *positional, **keywords
-                )
+            keyset = call.keyset & after_autograd
+            if self.mutated:
+                # Autograd calls this as under `torch.no_grad`. A trace would not let gradients
+                # reach what is written so.
+                with torch.enable_grad():
+                    output = operator.overload.redispatch(keyset, *positional, **keywords)
+            else:
+                output = operator.overload.redispatch(keyset, *positional, **keywords)
             ctx._opsmith_call = call
             rule = operator.rule
             if rule.backward is not None:
