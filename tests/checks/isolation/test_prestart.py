@@ -86,9 +86,20 @@ def test_it_ends_with_who_started_it():
     pytest.fail("the process is still there")
 
 
-def test_starting_one_imports_no_torch():
-    script = "import sys\nsys.modules['torch'] = None\nimport opsmith.checks.isolation.prestart\n"
+@pytest.mark.parametrize("more", [[], ["--quick", "--device", "cpu"], ["--check", "reference"]])
+def test_the_command_imports_no_torch_before_it_starts_processes_that_do(more):
+    script = f"""
+import sys
+sys.modules["torch"] = None
+from opsmith.checks.isolation import prestart
+def begun(number):
+    sys.exit("they are started now")
+prestart.begun = begun
+sys.argv = ["opsmith", "check", *{more}, "any.py"]
+from opsmith.cli import main
+main()
+"""
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert done.stderr == "they are started now\n"
