@@ -49,11 +49,9 @@ def _option(flag: str) -> str:
 
 def _sanitizers(names: str) -> list[str]:
     """Return the flags of the checks that ``--sanitize`` names."""
-    asked = [name.strip() for name in names.split(",") if name.strip()]
-    if not asked:
-        return []
-    from opsmith.checks.harness import SANITIZERS  # imports torch
+    from opsmith.checks.harness import SANITIZERS
 
+    asked = [name.strip() for name in names.split(",") if name.strip()]
     for name in asked:
         if name not in SANITIZERS:
             raise typer.BadParameter(
@@ -280,7 +278,6 @@ def check(
     from opsmith.compat.gc_pause import uncollected
 
     _require_device_types(device or [])
-    sanitizers = _sanitizers(sanitize)
     jobs = jobs or _cores()
     # Few of the selected or quick checks compile, so one process is enough.
     with prestart.begun(1 if quick or select else min(jobs, 2)):
@@ -289,6 +286,7 @@ def check(
             from opsmith.checks.protocol import selected as checks_of
             from opsmith.checks.report.table import Table, end
 
+            sanitizers = _sanitizers(sanitize)
         operators = _checked(files, spec, import_ or [])
         names = [name.strip() for listed in select or () for name in listed.split(",")]
         selected = [name for name in names if name] or (list(checks.QUICK) if quick else None)

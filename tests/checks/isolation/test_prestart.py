@@ -86,7 +86,7 @@ def test_it_ends_with_who_started_it():
     pytest.fail("the process is still there")
 
 
-@pytest.mark.parametrize("more", [[], ["--quick", "--device", "cpu"], ["--check", "reference"]])
+@pytest.mark.parametrize("more", [[], ["--quick", "--device=cpu"], ["--sanitize=address"]])
 def test_the_command_imports_no_torch_before_it_starts_processes_that_do(more):
     script = f"""
 import sys

@@ -70,7 +70,7 @@ def test_a_library_is_the_same_with_and_without_and_knows_the_same_files(
     assert len(made()) == 2, "the adapter is compiled with another flag"
     assert second.read_bytes() == content
     assert included_by(second) == knows
-    # That it is used: who reads the text instead does not complain of what is beside it.
+    # Show that a build reads these files: if it read the headers alone, it would not complain.
     for there in made():
         there.write_bytes(b"not what GCC writes")
     with pytest.raises(recipe.BuildError, match=r"kernel\.h\.gch"):
