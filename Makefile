@@ -13,6 +13,10 @@ CXX_FILES := $(shell find opsmith gallery tests benchmarks examples docs trophie
 # An operator's declaration is called as its folder is.
 GALLERY := $(foreach folder,$(wildcard gallery/*/),$(wildcard $(folder)$(notdir $(folder:/=)).py))
 
+# Python compiles a module at its first import, in place of every module when it is installed, which
+# takes a minute. Where Python is told to write no bytecode, each process would compile it again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -54,17 +58,13 @@ help:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo "opsmith needs Python 3.10 or newer; set PYTHON=... (found $$($(PYTHON) --version))" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,onnx,view,jax,python,wheel]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev,onnx,view,jax,python,wheel]'
 	@touch $@
 
 .PHONY: demo
 demo: .venv/installed
 	$(BIN)/opsmith check --quick gallery/bev_pool_v2/bev_pool_v2.py
 
-# The tests start hundreds of processes. Where Python is told to write no bytecode, each would
-# compile opsmith's sources anew, and pytest its tests.
-test test-all: export PYTHONDONTWRITEBYTECODE =
 .PHONY: test
 test: lint
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not long and not slow'
@@ -188,7 +188,7 @@ browser: .venv/installed
 lint: .venv/installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers $(JOBS)
 	$(BIN)/lint-imports --no-logo
 	@echo "clang-format, $(words $(CXX_FILES)) files"
 	@$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)

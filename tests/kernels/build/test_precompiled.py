@@ -85,17 +85,19 @@ def test_a_header_of_opsmith_that_changes_is_precompiled_again(
     theirs = shutil.copytree(units.INCLUDE, tmp_path / "theirs")
     for module in (units, recipe):
         monkeypatch.setattr(module, "INCLUDE", theirs)
-    text = KERNEL.replace("/ 2", "/ TWO")
+    (tmp_path / "half.cpp").write_text(KERNEL.replace("/ 2", "/ TWO"))
+    files = adapters.kernel_files(signature_of(half, "precompiled_test::half"))
     header = theirs / "opsmith" / "kernel.h"
     before = header.read_text()
-    built = []
-    for two in ("2", "3"):
+
+    def built(two: int) -> Path:
         header.write_text(f"{before}#define TWO {two}\n")
-        built.append(kernel(tmp_path / "source", text).build())
-    assert built[0].read_bytes() != built[1].read_bytes()
-    assert len(made()) == 4, "two of each"
-    header.write_text(f"{before}#define TWO 2\n")
-    assert kernel(tmp_path / "source", text).build() == built[0]
+        return Recipe("half", [tmp_path / "half.cpp"], files, torch="none").build()
+
+    first, second = built(2), built(3)
+    assert first.read_bytes() != second.read_bytes()
+    assert len(made()) == 2
+    assert built(2) == first
 
 
 @pytest.mark.slow
