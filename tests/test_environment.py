@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from opsmith.judge.session import ENVIRONMENT
+from opsmith.checks.isolation.sandbox.variables import ENVIRONMENT
 
 REPOSITORY = Path(__file__).parents[1]
 PAGE = REPOSITORY / "docs" / "reference" / "environment.md"

@@ -87,9 +87,8 @@ def judge(
     Exit code 0: accepted. 1: refused, with the failures. 2: a file is missing or does not import.
     5: a check was cut short, or there is nothing to judge. 6: the machine grants no sandbox.
     """
-    from opsmith.checks.report.table import Table, end
-    from opsmith.judge import judge as reach_verdict
-    from opsmith.judge.signing import read_key, write_signed
+    from opsmith.checks.isolation import prestart
+    from opsmith.compat.gc_pause import uncollected
 
     if (candidate is None) == (candidates is None):
         raise typer.BadParameter("name a file by --candidate, or a folder by --candidates")
@@ -108,6 +107,11 @@ def judge(
     }
     if candidate is None:
         raise typer.Exit(_judge_folder(spec, candidates, jobs, options))
+    prestart.begin_candidates()
+    with uncollected():  # these modules import torch
+        from opsmith.checks.report.table import Table, end
+        from opsmith.judge import judge as reach_verdict
+        from opsmith.judge.signing import read_key, write_signed
     console = output.stderr() if as_json else output.stdout()
     table = Table(console.print)
     try:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +13,9 @@ from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.reference_call import run_reference
 from opsmith.checks.isolation.kernel_client import Caller
 from opsmith.checks.isolation.launch import python
+from opsmith.checks.isolation.prestart import CANDIDATE
 from opsmith.checks.isolation.sandbox.policy import Box, can_be_covered
+from opsmith.checks.isolation.sandbox.variables import passed_on
 from opsmith.checks.isolation.supervisor_client import End
 from opsmith.errors import ArgumentError
 from opsmith.judge.snapshot import Snapshot
@@ -25,21 +24,6 @@ from opsmith.operators import Operator
 from opsmith.operators.core.arguments import DTYPES, dtype_name, flatten, output_names
 from opsmith.operators.core.validation import Validator, checked_results
 from opsmith.operators.dispatch.gates import gate_libraries
-
-#: Environment variables passed to a candidate's process: those that compilers and libraries need.
-ENVIRONMENT = (
-    "PATH",
-    "HOME",
-    "LANG",
-    "LC_ALL",
-    "LD_LIBRARY_PATH",
-    "CC",
-    "CXX",
-    "CXXFLAGS",
-    "LDFLAGS",
-    "CUDA_HOME",
-    "OMP_NUM_THREADS",
-)
 
 
 @dataclass(frozen=True)
@@ -84,7 +68,7 @@ class Session(Caller):
         self.spec, self.candidate, self.limits = spec, candidate, limits
         self._gates = gate_libraries.folders()
         super().__init__(
-            python("opsmith.judge.candidate", self.environment, self.box),
+            python(CANDIDATE, self.environment, self.box),
             limits.call,
             setup={"spec": self.place_of(spec), "candidate": self.place_of(candidate)},
         )
@@ -122,18 +106,7 @@ class Session(Caller):
 
     def environment(self, folder: Path) -> dict[str, str]:
         """Return the environment variables of the candidate's processes."""
-        variables = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-        # Leave out the folders that an installation has anyway.
-        usual = [Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()]
-        extra = [
-            path
-            for path in dict.fromkeys(sys.path)
-            if path and not any(Path(path).resolve().is_relative_to(one) for one in usual)
-        ]
-        if extra:
-            variables["PYTHONPATH"] = os.pathsep.join(extra)
-        if tempfile.gettempdir() != "/tmp":
-            variables["TMPDIR"] = tempfile.gettempdir()
+        variables = passed_on()
         if not self.limits.namespaces:
             # Use a separate cache, so that no other process loads what the candidate leaves there.
             # Other programs read this variable too, so that it is no mark of a judge.

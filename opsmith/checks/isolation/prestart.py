@@ -1,4 +1,4 @@
-"""Start worker processes early, so that their `import torch` overlaps with the parent's.
+"""Start processes early, so that their `import torch` overlaps with the parent's.
 
 Importing torch takes seconds. No import of this module imports torch.
 """
@@ -9,11 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from opsmith.checks.isolation.launch import python, surroundings
+from opsmith.checks.isolation.sandbox.fork_client import kept_server
+from opsmith.checks.isolation.sandbox.variables import passed_on
 from opsmith.checks.isolation.supervisor_client import Started, new_folder, started
 from opsmith.kernels.build.scratch import remove
 
 #: The module that worker processes run.
 MODULE = "opsmith.checks.worker_server"
+#: The module that a judge's candidate runs in.
+CANDIDATE = "opsmith.judge.candidate"
 
 _begun: list[tuple[Started, tuple[object, ...]]] = []
 
@@ -28,6 +32,11 @@ def begun(count: int) -> Iterator[None]:
     finally:
         while _begun:
             _end(_begun.pop()[0])
+
+
+def begin_candidates() -> None:
+    """Start the process whose forks, each in a sandbox, run the candidates of a judge."""
+    kept_server(CANDIDATE, passed_on())
 
 
 def take() -> Started | None:

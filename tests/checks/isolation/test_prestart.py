@@ -10,6 +10,7 @@ import pytest
 
 from opsmith import checks
 from opsmith.checks.isolation import prestart
+from opsmith.checks.isolation.sandbox.policy import unavailable
 from opsmith.checks.workers import worker_pool
 from opsmith.checks.workers.worker_client import Worker
 
@@ -86,16 +87,25 @@ def test_it_ends_with_who_started_it():
     pytest.fail("the process is still there")
 
 
-@pytest.mark.parametrize("more", [[], ["--quick", "--device=cpu"], ["--sanitize=address"]])
-def test_the_command_imports_no_torch_before_it_starts_processes_that_do(more):
+@pytest.mark.parametrize(
+    ("starts", "words"),
+    [
+        ("begun", ["check", "any.py"]),
+        ("begun", ["check", "--quick", "--device=cpu", "any.py"]),
+        ("begun", ["check", "--sanitize=address", "any.py"]),
+        ("begin_candidates", ["judge", "any.py", "--candidate=other.py"]),
+    ],
+)
+def test_the_command_imports_no_torch_before_it_starts_processes_that_do(starts, words):
     script = f"""
 import sys
 sys.modules["torch"] = None
 from opsmith.checks.isolation import prestart
-def begun(number):
+from opsmith.checks.isolation.sandbox.policy import unavailable
+def started(*numbers):
     sys.exit("they are started now")
-prestart.begun = begun
-sys.argv = ["opsmith", "check", *{more}, "any.py"]
+prestart.{starts} = started
+sys.argv = ["opsmith", *{words}]
 from opsmith.cli import main
 main()
 """
@@ -103,3 +113,31 @@ main()
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
     assert done.stderr == "they are started now\n"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(unavailable()), reason=f"no sandbox here: {unavailable()}")
+def test_the_candidate_of_a_judge_runs_in_a_fork_of_what_was_started_ahead(tmp_path):
+    kernels = tmp_path / "kernels.py"
+    kernels.write_text("raise ValueError('it was imported')\n")
+    spec = Path(__file__).parents[2] / "judge" / "spec.py"
+    program = tmp_path / "program" / "main.py"
+    program.parent.mkdir()
+    program.write_text(f"""
+import sys
+from opsmith.checks.isolation.sandbox import fork_client
+class Counted(fork_client.ForkServer):
+    def __init__(self, *given):
+        print("started")
+        super().__init__(*given)
+fork_client.ForkServer = Counted
+sys.argv = ["opsmith", "judge", {str(spec)!r}, "--candidate", {str(kernels)!r}]
+from opsmith.cli import main
+main()
+""")
+    done = subprocess.run(
+        [sys.executable, str(program)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    assert "it was imported" in done.stdout
+    assert done.stdout.count("started") == 1
