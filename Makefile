@@ -95,10 +95,12 @@ attacks: .venv/installed
 kernelbench: .venv/installed
 	$(BIN)/python benchmarks/kernelbench/kernelbench.py --jobs $(JOBS) --verbose
 
-# Every check of every operator of the gallery, in every runtime: what a user would run.
+# Every check of every operator of the gallery, in every runtime: what a user would run. Then every
+# case of its tests.
 .PHONY: gallery
 gallery: .venv/installed
 	$(BIN)/opsmith check $(GALLERY)
+	$(BIN)/python -m pytest -n $(JOBS) -m 'long or slow or not slow' tests/gallery
 
 .PHONY: fuzz
 fuzz: .venv/installed
@@ -166,6 +168,7 @@ arm: .venv/installed
 .PHONY: nvcc
 nvcc: .venv/installed
 	$(BIN)/python tests/nvcc.py
+	$(BIN)/python -m pytest -m 'long or slow or not slow' -k a_cuda_kernel_compiles tests/kernels/build
 
 # Downloads torch_npu's wheel (44 MB) into a folder of its own; nothing of it is installed.
 .PHONY: npu

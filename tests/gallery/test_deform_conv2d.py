@@ -89,7 +89,7 @@ def test_the_definition(number: int) -> None:
     torch.testing.assert_close(deform_conv2d(**CASES[number]), expected)
 
 
-@pytest.mark.slow
+@pytest.mark.long  # `make gallery` runs it; that of bev_pool_v2 states the promise
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_the_backward_is_the_gradient_of_the_forward(number: int) -> None:
     own = {

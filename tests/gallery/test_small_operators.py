@@ -61,7 +61,7 @@ def test_numpy_sin_refuses_what_numpy_has_not() -> None:
         numpy_sin(torch.ones(2, device="meta"), torch.ones(2))
 
 
-@pytest.mark.slow
+@pytest.mark.long  # `make gallery` checks it; those of tests/faults/in_cuda state the promise
 def test_the_cuda_kernel_of_identity_conv_is_right_in_any_order() -> None:
     report = checks.run(identity_conv, select=["cuda-on-cpu"], examples=6)
     row = next(row for row in report.rows if row.check == "cuda-on-cpu")

@@ -447,7 +447,7 @@ def test_a_static_cpp_library_stays_inside(folder: Path, monkeypatch: pytest.Mon
     assert [name for name in names if "locale" in name] == []
 
 
-@pytest.mark.slow
+@pytest.mark.long  # `make nvcc` runs it
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
 def test_a_cuda_kernel_compiles_and_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPSMITH_CUDA_ARCHS", "80")

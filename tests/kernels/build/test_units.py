@@ -151,22 +151,25 @@ def test_of_an_inline_function_the_kernels_own_is_linked(folder: Path, compiler:
     assert value(path, "inlined") == 1
 
 
+def building(folder: Path, name: str, **options: Any) -> subprocess.Popen[str]:
+    """Start a process that builds what `library` does, and prints its path."""
+    text = ADAPTER.replace("NAME", name).replace("EXPORTED", EXPORTED)
+    script = f"""
+from pathlib import Path
+from opsmith.kernels import Generated, Recipe, Unit
+unit = Unit("kernel", Path({str(folder)!r}) / "kernel.cpp", Generated.of(None))
+generated = {{"{name}.cpp": {text!r}}}
+print(Recipe({name!r}, objects=[unit], generated=generated, torch="none").build())
+"""
+    return subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, **options
+    )
+
+
 @pytest.mark.slow
 def test_two_processes_compile_a_kernel_once(folder: Path, compiler: Compiler) -> None:
     compiler.does("sleep 1")
-    script = (
-        "import sys; from pathlib import Path; from tests.kernels.build.test_units import library; "
-        f"print(library(Path({str(folder)!r}), sys.argv[1]))"
-    )
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", script, name],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[3],
-        )
-        for name in ("one", "two")
-    ]
+    processes = [building(folder, name) for name in ("one", "two")]
     paths = [process.communicate(timeout=300)[0].strip() for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     assert compiler.compiled() == ["kernel.cpp", "one.cpp", "two.cpp"]
@@ -176,20 +179,10 @@ def test_two_processes_compile_a_kernel_once(folder: Path, compiler: Compiler) -
     ]
 
 
-@pytest.mark.slow
 def test_an_interrupted_compilation_leaves_nothing_behind(folder: Path, compiler: Compiler) -> None:
     # It is ended in the middle, with half an object written.
     compiler.does(f'echo half > "$(pwd)/half.o"; touch {folder}/began; sleep 60')
-    script = (
-        "from pathlib import Path; from tests.kernels.build.test_units import library; "
-        f"library(Path({str(folder)!r}), 'one')"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", script],
-        stderr=subprocess.DEVNULL,
-        cwd=Path(__file__).parents[3],
-        start_new_session=True,
-    )
+    process = building(folder, "one", stderr=subprocess.DEVNULL, start_new_session=True)
     while not (folder / "began").exists():
         assert process.poll() is None
         time.sleep(0.05)
