@@ -101,7 +101,6 @@ def test_the_command_imports_no_torch_before_it_starts_processes_that_do(starts,
 import sys
 sys.modules["torch"] = None
 from opsmith.checks.isolation import prestart
-from opsmith.checks.isolation.sandbox.policy import unavailable
 def started(*numbers):
     sys.exit("they are started now")
 prestart.{starts} = started
