@@ -22,6 +22,11 @@ def unwrapped(tensor: Tensor) -> Tensor:
     return tensor
 
 
+def alive(tensor: Tensor) -> Tensor:
+    """Return the tensor inside the wrappers of transforms that have ended."""
+    return tensor if torch.compiler.is_dynamo_compiling() else _functorch.unwrap_if_dead(tensor)
+
+
 def outlived_its_transform(tensor: Tensor) -> bool:
     """Return whether a transform that wrapped a tensor has ended."""
     if torch.compiler.is_dynamo_compiling():

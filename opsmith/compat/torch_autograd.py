@@ -5,7 +5,8 @@ Every name exists in each release from 2.10 on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -46,6 +47,17 @@ def needs_derivative(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     if forward_ad._current_level >= 0 or in_transform():
         return True
     return _is_grad_enabled() and any_requires_grad(*args, *kwargs.values())
+
+
+@contextmanager
+def recording() -> Iterator[None]:
+    """Record derivatives in the block, also where autograd turned recording off to call a node.
+
+    Private: ``torch.autograd.forward_ad._set_fwd_grad_enabled``. Without it, ``torch.func.jvp`` of
+    ``torch.func.grad`` loses tangents.
+    """
+    with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
+        yield
 
 
 def may_have_tangents() -> bool:

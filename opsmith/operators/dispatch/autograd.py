@@ -17,7 +17,6 @@ again, and therefore fails under `torch.func.vjp`.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,7 @@ from opsmith.compat.torch_autograd import (
     in_transform,
     may_have_tangents,
     needs_derivative,
+    recording,
     single_level,
 )
 from opsmith.compat.torch_dispatch import (
@@ -67,10 +67,10 @@ def kernel(operator: Operator) -> Callable[..., Any]:
 
 def derivative_kernel(operator: Operator) -> Callable[..., Any]:
     """Return the kernel for calls that are known to need a derivative or to carry tangents."""
-    from opsmith.operators.dispatch.forward_mode import forward_mode, has_tangent
+    from opsmith.operators.dispatch.forward_mode import has_tangent, reference_of, with_tangents
     from opsmith.operators.dispatch.ranks.sharding import call_on_parts, takes_dtensors
 
-    overload = operator.overload
+    overload, signature = operator.overload, operator.signature
     nodes = _Nodes(operator)
 
     def derivative(keyset: Any, *args: Any, **kwargs: Any) -> Any:
@@ -79,16 +79,18 @@ def derivative_kernel(operator: Operator) -> Callable[..., Any]:
             return call_on_parts(operator, args, kwargs)
         if in_transform() or keyset.has(ZERO_TENSOR):  # wrappers of transforms hide the key
             args, kwargs = _with_memory(args, kwargs)
-        if operator.signature.nondifferentiable:
+        if signature.nondifferentiable:
             args, kwargs = _detached(operator, args, kwargs)
+        dual = None
         if may_have_tangents() and has_tangent((*args, *kwargs.values())):
-            return forward_mode(operator, args, kwargs, functools.partial(derivative, keyset))
+            dual = reference_of(operator, args, kwargs)
         if not (torch.is_grad_enabled() and any_requires_grad(*args, *kwargs.values())):
             with below_autograd():
-                return overload.redispatch(keyset & after_autograd, *args, **kwargs)
-        if operator.signature.mutated:
+                returned = overload.redispatch(keyset & after_autograd, *args, **kwargs)
+            return returned if dual is None else with_tangents(signature, returned, dual())
+        if signature.mutated:
             require_recordable(operator, operator.arguments(args, kwargs))
-        return nodes.apply(keyset, args, kwargs)
+        return nodes.apply(keyset, args, kwargs, dual)
 
     return derivative
 
@@ -139,11 +141,16 @@ class _Nodes:
         self.function = type(
             f"{operator.signature.namespace}_{operator.signature.name}",
             (SingleLevelFunction,),
-            {"forward": staticmethod(self.forward), "backward": staticmethod(self.backward)},
+            {
+                "forward": staticmethod(self.forward),
+                "backward": staticmethod(self.backward),
+                "jvp": staticmethod(self.jvp),
+            },
         )
 
-    def apply(self, keyset: Any, args: Any, kwargs: Any) -> Any:
-        call = RecordedCall(Flat(self.operator.arguments(args, kwargs), self.tensors), keyset)
+    def apply(self, keyset: Any, args: Any, kwargs: Any, dual: Callable[[], Any] | None) -> Any:
+        flat = Flat(self.operator.arguments(args, kwargs), self.tensors)
+        call = RecordedCall(flat, keyset, dual)
         function: Any = self.function
         if self.mutated:
             kept = call.begin_write(self.mutated, self.operator.rule.backward is None)
@@ -156,6 +163,14 @@ class _Nodes:
         return call.structure(returned)
 
     def forward(self, ctx: Any, call: RecordedCall, *tensors: Tensor) -> Any:
+        # Autograd calls this as under `torch.no_grad`. A trace would not let gradients reach what
+        # is written so, and the transforms of `torch.func` around this one would record nothing.
+        if self.mutated or in_transform():
+            with recording():
+                return self._call(ctx, call, tensors)
+        return self._call(ctx, call, tensors)
+
+    def _call(self, ctx: Any, call: RecordedCall, tensors: Sequence[Tensor]) -> Any:
         operator = self.operator
         with below_autograd():
             positional: tuple[Any, ...] = tuple(call.flat.arguments.values())
@@ -163,13 +178,7 @@ class _Nodes:
             if len(positional) > len(self.positional):
                 positional, keywords = operator.split(call.flat.arguments)
             keyset = call.keyset & after_autograd
-            if self.mutated:
-                # Autograd calls this as under `torch.no_grad`. A trace would not let gradients
-                # reach what is written so.
-                with torch.enable_grad():
-                    output = operator.overload.redispatch(keyset, *positional, **keywords)
-            else:
-                output = operator.overload.redispatch(keyset, *positional, **keywords)
+            output = operator.overload.redispatch(keyset, *positional, **keywords)
             ctx._opsmith_call = call
             rule = operator.rule
             if rule.backward is not None:
@@ -191,6 +200,14 @@ class _Nodes:
         dirty = [tensors[position] for position in call.dirty]
         ctx.mark_dirty(*dirty)
         return call.flatten_with(output, dirty)
+
+    def jvp(self, ctx: Any, *tangents: Any) -> Any:
+        from opsmith.operators.dispatch.forward_mode import flat_tangents
+
+        call = ctx._opsmith_call
+        dual, call.dual = call.dual, None  # it keeps the arguments alive
+        with recording():
+            return flat_tangents(self.operator.signature, dual())
 
     def _without_gradient(self, output: Any) -> list[Tensor]:
         """Return the tensors among the results that are declared `NonDifferentiable`."""

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
 from opsmith.errors import DifferentiationError
 from opsmith.operators.core.arguments import map_tensors
-from opsmith.operators.dispatch.written_gradients import functional_form, written_names
+from opsmith.operators.dispatch.written_gradients import (
+    functional_form,
+    is_recorded,
+    written_names,
+)
+from opsmith.signature import Signature
 
 if TYPE_CHECKING:
     from opsmith.operators.core.operator import Operator
@@ -31,15 +37,10 @@ def has_tangent(values: Sequence[Any]) -> bool:
     return False
 
 
-def forward_mode(operator: Operator, args: Any, kwargs: Any, call: Callable[..., Any]) -> Any:
-    """Return the results of a call whose arguments carry tangents, with their own tangents.
+def reference_of(operator: Operator, args: Any, kwargs: Any) -> Callable[[], Any]:
+    """Return a function that calls the reference with a call's arguments, which carry tangents.
 
-    Args:
-        operator: the operator that is called.
-        args: the call's positional arguments.
-        kwargs: the call's keyword arguments.
-        call: calls the operator without tangents. Its kernel validates the arguments, which the
-            reference does not.
+    The function is for after the call, which validates the arguments; the reference does not.
 
     Raises:
         DifferentiationError: the operator has no derivative in forward mode.
@@ -57,32 +58,36 @@ def forward_mode(operator: Operator, args: Any, kwargs: Any, call: Callable[...,
             "backward registered by hand is still used for reverse mode."
         )
     arguments = operator.arguments(args, kwargs)
-    positional, keywords = operator.split(
-        {name: map_tensors(value, _primal) for name, value in arguments.items()}
-    )
-    returned = call(*positional, **keywords)
-    dual = operator.reference(**arguments)
-    results = operator.signature.results
-    if all(result.differentiable for result in results):
-        return _with_tangents(returned, dual)
-    if len(results) == 1:
-        return returned
-    each = zip(results, returned, dual, strict=True)
+    return lambda: operator.reference(**arguments)
+
+
+def with_tangents(signature: Signature, returned: Any, dual: Any) -> Any:
+    """Return an operator's results with the tangents of `dual`, its reference's results."""
+    tangents = iter(flat_tangents(signature, dual))
+
+    def add(tensor: Tensor) -> Tensor:
+        tangent = next(tangents)
+        return tensor if tangent is None else forward_ad.make_dual(tensor, tangent, level=_LEVEL)
+
+    if len(signature.results) == 1:
+        return map_tensors(returned, add)
+    return tuple(map_tensors(value, add) for value in returned)
+
+
+def flat_tangents(signature: Signature, dual: Any) -> tuple[Tensor | None, ...]:
+    """Return the tangent of each tensor among a reference's results, of lists too.
+
+    Without an argument on which it depends, a tangent is zero. Integers have none, and results that
+    are declared `NonDifferentiable`.
+    """
+    many = dual if len(signature.results) > 1 else (dual,)
     return tuple(
-        _with_tangents(one, other) if result.differentiable else one for result, one, other in each
+        _tangent(tensor) if result.differentiable and is_recorded(tensor) else None
+        for result, value in zip(signature.results, many, strict=True)
+        for tensor in (value if isinstance(value, list | tuple) else (value,))
     )
 
 
-def _primal(tensor: Tensor) -> Tensor:
-    unpacked = forward_ad.unpack_dual(tensor, level=_LEVEL)
-    return tensor if unpacked.tangent is None else unpacked.primal
-
-
-def _with_tangents(returned: Any, dual: Any) -> Any:
-    """Return `returned` with the tangents of `dual`, which has the same structure."""
-    if not isinstance(returned, Tensor):
-        return type(returned)(
-            _with_tangents(one, other) for one, other in zip(returned, dual, strict=True)
-        )
-    tangent = forward_ad.unpack_dual(dual, level=_LEVEL).tangent
-    return returned if tangent is None else forward_ad.make_dual(returned, tangent, level=_LEVEL)
+def _tangent(dual: Tensor) -> Tensor:
+    primal, tangent = forward_ad.unpack_dual(dual, level=_LEVEL)
+    return torch.zeros_like(primal) if tangent is None else tangent

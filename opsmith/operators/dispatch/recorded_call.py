@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -64,11 +64,16 @@ def at(values: Sequence[Any], place: int | range | None) -> Any:
 
 
 class RecordedCall:
-    """The arguments of one differentiated call, and the structure of its results."""
+    """The arguments of one differentiated call, and the structure of its results.
 
-    def __init__(self, flat: Flat, keyset: Any) -> None:
+    Attributes:
+        dual: calls the reference with arguments that carry tangents; `None` without tangents.
+    """
+
+    def __init__(self, flat: Flat, keyset: Any, dual: Callable[[], Any] | None = None) -> None:
         self.flat = flat
         self.keyset = keyset
+        self.dual = dual
         self.template: Any = None
         #: Positions of the written tensors, and of those to which gradients come.
         self.written: list[int] = []

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from opsmith.compat.functorch import alive
 from opsmith.compat.torch_autograd import data_of_tensor, in_transform
 from opsmith.errors import DifferentiationError
 from opsmith.operators.core.source_location import line_of
@@ -144,6 +145,6 @@ def _reference_vjp(outputs_of: _Outputs, wanted: list[Tensor]) -> Sequence[Tenso
         grads.extend(grads_found)
         return tuple(found)
 
-    vjp = torch.func.vjp(outputs, *wanted)[1]
+    vjp = torch.func.vjp(outputs, *map(alive, wanted))[1]
     found: Sequence[Tensor] = vjp(tuple(grads))
     return found
