@@ -413,9 +413,9 @@ class DefinedOperator(RegisteredOperator[P, R]):
 
         Its parameters are matched by name. Parameters named like an argument of this operator, and
         ``result``, receive saved values; ``grad`` receives the result's gradient. If this operator
-        has several results, the names are ``result_NAME`` and ``grad_NAME``. If it writes into an
-        argument, the argument's name stands for its new contents, and ``grad_NAME`` for their
-        gradient.
+        has several results, or an argument called ``grad``, the names are ``result_NAME`` and
+        ``grad_NAME`` (``grad_out`` for a single result). If it writes into an argument, the
+        argument's name stands for its new contents, and ``grad_NAME`` for their gradient.
 
         Args:
             backward: the operator that computes the gradients, declared with opsmith.

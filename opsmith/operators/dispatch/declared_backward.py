@@ -150,8 +150,8 @@ def declared(
         forward: the operator that is differentiated.
         backward: an operator of opsmith. Its parameters are matched by name: an argument of
             `forward`, ``result``, or ``grad``, the result's gradient (``result_NAME`` and
-            ``grad_NAME`` where `forward` has several results). Other parameters need a default, and
-            are not passed.
+            ``grad_NAME`` where `forward` has several results, or an argument `grad`). Other
+            parameters need a default, and are not passed.
         saves: the names of arguments and results to save, to be compared with the parameters.
         grads: for each argument that has a gradient, the position or name of the result of
             `backward` that is the gradient.
@@ -188,6 +188,7 @@ def declared(
     for argument, result in grads.items():
         found[argument] = _result(forward.signature, backward, argument, result, known)
     _compare_gradients(forward.signature, backward.name, given)
+    _require_gradients(forward.signature, found)
     gradients = tuple(found.get(p.name) for p in forward.signature.parameters)
     return DeclaredBackward(forward, backward, given, gradients)
 
@@ -218,13 +219,29 @@ def _compare_gradients(signature: Signature, backward: str, given: Sequence[Give
             )
 
 
+def _require_gradients(signature: Signature, found: Mapping[str, int]) -> None:
+    """Refuse a backward that leaves out an argument which can have a gradient."""
+    for parameter in signature.parameters:
+        if parameter.name in found or parameter.keyword_only or not parameter.differentiable:
+            continue
+        type_ = parameter.tensor_type
+        if type_ is not None and set(type_.dtypes.names) & {*FLOATING, *COMPLEX}:
+            raise DeclarationError(
+                f"{signature.qualname}: register_backward: grads names no gradient of "
+                f"{parameter.name!r}, which would be lost. Name the backward's result that is the "
+                f"gradient, or declare that there is none: Annotated[{parameter.type}, "
+                "NonDifferentiable()]."
+            )
+
+
 def _names_for(kind: str, signature: Signature) -> list[str]:
     """Return the backward's parameter names for each result of the forward, or its gradient.
 
-    The gradients of the new contents of arguments that the forward writes come last.
+    The gradients of the new contents of arguments that the forward writes come last. A backward
+    that is differentiated itself has an argument `grad`, which takes the short name.
     """
     several = [f"{kind}_{result.name}" for result in signature.results]
-    several = [kind] if len(several) == 1 else several
+    several = [kind] if len(several) == 1 and kind not in signature.by_name else several
     written = signature.mutated if kind == _GRAD else ()
     return [*several, *(f"{kind}_{parameter.name}" for parameter in written)]
 

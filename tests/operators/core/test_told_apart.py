@@ -207,7 +207,10 @@ def test_a_recorder_is_told_what_of_a_call_the_backward_takes_and_gives() -> Non
 def test_lists_and_results_are_kept_for_a_declared_backward_and_come_back_in_their_places() -> None:
     @opsmith.op("told_apart::scaled")
     def scaled(
-        xs: list[Float[Tensor, "N"]], k: int, w: Float[Tensor, "N"], v: Float[Tensor, "N"]
+        xs: Annotated[list[Float[Tensor, "N"]], NonDifferentiable()],
+        k: int,
+        w: Float[Tensor, "N"],
+        v: Float[Tensor, "N"],
     ) -> Float[Tensor, "N"]:
         return k * sum(xs) * w + v
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Annotated
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 import opsmith
-from opsmith import checks
+from opsmith import NonDifferentiable, checks
 
 
 @opsmith.op("declared_backward::scaled_cube", parallel_dims=("N",))
@@ -47,7 +48,7 @@ scaled_cube.register_backward(
 
 @opsmith.op("declared_backward::exponential")
 def exponential(
-    xs: list[Float[Tensor, "N"]], scale: Float[Tensor, "N"] | None
+    xs: Annotated[list[Float[Tensor, "N"]], NonDifferentiable()], scale: Float[Tensor, "N"] | None
 ) -> Float[Tensor, "N"]:
     out = sum(xs[1:], xs[0]).exp()
     return out if scale is None else out * scale
@@ -213,6 +214,12 @@ def test_what_does_not_fit_is_refused_when_it_is_declared() -> None:
                 lambda: register(other("of_vector", of_vector), grads={"x": 0}),
                 ': grads[\'x\'] is Float[Tensor, "N"], and the argument is Float[Tensor, "N C"]',
             ),
+            (
+                lambda: register(scaled_cube_backward, grads={"x": 0}),
+                ": grads names no gradient of 'weight', which would be lost. Name the backward's "
+                "result that is the gradient, or declare that there is none: "
+                'Annotated[Float[Tensor, "C"], NonDifferentiable()].',
+            ),
         ]
     )
     for call, message in cases:
@@ -224,3 +231,37 @@ def test_what_does_not_fit_is_refused_when_it_is_declared() -> None:
     assert refused(lambda: register(forward, saves=("x",), grads={"x": 0})) == (
         ": saves is ('x',), and declared_backward::of_gradients has parameters for none"
     )
+
+
+@opsmith.op("declared_backward::quartic")
+def quartic(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    return x**4
+
+
+@opsmith.op("declared_backward::quartic_backward")
+def quartic_backward(grad: Float[Tensor, "N"], x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    return 4 * x**3 * grad
+
+
+@opsmith.op("declared_backward::quartic_second")
+def quartic_second(
+    grad_out: Float[Tensor, "N"], grad: Float[Tensor, "N"], x: Float[Tensor, "N"]
+) -> tuple[Float[Tensor, "N"], Float[Tensor, "N"]]:
+    return 4 * x**3 * grad_out, 12 * x**2 * grad * grad_out
+
+
+def test_a_backward_takes_the_gradient_of_its_own_result_beside_its_argument_grad() -> None:
+    quartic.register_backward(quartic_backward, grads={"x": 0})
+    quartic_backward.register_backward(quartic_second, grads={"grad": 0, "x": 1})
+    x = torch.tensor([1.0, -2.0], requires_grad=True)
+    (slope,) = torch.autograd.grad(quartic(x).sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(slope.sum(), x)
+    assert second.tolist() == [12, 48]
+
+
+def test_the_name_for_that_gradient_is_said() -> None:
+    def alone(grad: Float[Tensor, "N"], x: Float[Tensor, "N"]) -> Float[Tensor, "N"]: ...
+
+    assert refused(
+        lambda: quartic_backward.register_backward(other("alone", alone), grads={"x": 0})
+    ).endswith(": declared_backward::alone has no parameter for a gradient; call it grad_out")
