@@ -43,6 +43,7 @@ from opsmith.compat.torch_dispatch import (
 from opsmith.errors import DifferentiationError
 from opsmith.operators.core.arguments import MANY, each_tensor, map_tensors
 from opsmith.operators.core.lazy import late
+from opsmith.operators.dispatch.once_differentiable import is_decorated, refuse_again
 from opsmith.operators.dispatch.recorded_call import Flat, RecordedCall, at
 from opsmith.operators.dispatch.reference_gradients import by_reference
 from opsmith.operators.dispatch.written_gradients import require_recordable
@@ -239,6 +240,8 @@ class _Nodes:
         structured = call.structured_grads(grads[: call.count] if self.mutated else grads)
         written = call.written_grads(self.mutated, grads[call.count :]) if self.mutated else ()
         returned = operator.rule.backward(ctx, *structured, *written)
+        if in_transform() and is_decorated(operator.rule.backward):
+            returned = refuse_again(operator.name, returned, ctx, grads)
         if not isinstance(returned, tuple):
             returned = (returned,)
         if len(returned) != len(self.positional):

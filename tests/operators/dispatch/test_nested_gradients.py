@@ -355,3 +355,22 @@ def test_an_operator_that_writes_is_refused_in_every_nesting() -> None:
             DifferentiationError, match=r"torch\.func differentiates no such operator"
         ):
             REVERSE[nesting](lambda x, w: ops.write(x.clone(), w))
+
+
+def test_a_backward_that_cannot_be_differentiated_again_raises_at_every_level() -> None:
+    once = ops.once
+    require_equal(grad(loss(once))(X), grad(loss(ops.formula))(X))
+    x = leaf(X)
+    force, energy = grad_and_value(loss(once))(x)
+    require_equal(force, grad(loss(ops.formula))(X))  # a force that nobody differentiates
+    require_equal(outside(energy, x), energy_alone(ops.formula))
+    for nesting in ("grad grad", "vjp vjp", "jacrev grad", "vmap grad grad", "force field"):
+        with pytest.raises(DifferentiationError, match=r"^nested::once: its gradient cannot be"):
+            REVERSE[nesting](once)
+
+
+def test_a_backward_without_a_gradient_of_its_own_raises_at_every_level() -> None:
+    require_equal(grad(loss(ops.first_alone))(X), grad(loss(ops.formula))(X))
+    for nesting in ("grad grad", "vjp vjp", "jacrev grad", "vmap grad grad", "force field"):
+        with pytest.raises(DifferentiationError, match=r"^nested::first_alone_backward: "):
+            REVERSE[nesting](ops.first_alone)

@@ -8,6 +8,7 @@ from typing import Any
 
 from jaxtyping import Complex, Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 import opsmith
 from opsmith import Operator
@@ -106,6 +107,13 @@ chain = declared("chain")
 _chain_backward = differentiated("chain_backward")
 _chain_backward.register_backward(second, grads={"grad": 0, "x": 1, "w": 2})
 chain.register_backward(_chain_backward, grads={"x": 0, "w": 1})
+
+#: Its backward cannot be differentiated, and says so.
+once = declared("once")
+once.register_autograd(once_differentiable(from_saved), setup_context=save_arguments)
+
+first_alone = declared("first_alone")
+first_alone.register_backward(differentiated("first_alone_backward"), grads={"x": 0, "w": 1})
 
 PYTHON = {
     "reference": reference,
