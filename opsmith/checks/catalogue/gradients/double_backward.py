@@ -27,8 +27,8 @@ from opsmith.operators.core.arguments import flatten
 from opsmith.signature import Signature
 
 #: The name of the weights that the gradients are multiplied by before they are differentiated.
-_WEIGHTS = "the weights of the gradients"
-_EXAMPLES = 8
+WEIGHTS = "the weights of the gradients"
+EXAMPLES = 8
 
 
 @define_check(
@@ -50,19 +50,15 @@ def double_backward(trial: Trial) -> None:
     def one(case: Case) -> None:
         nonlocal raised, compared
         trial.accept(case)
-        given = {
-            **case.values,
-            COTANGENTS: random_cotangents(trial, case),
-            _WEIGHTS: _weights(trial, case),
-        }
-        truth = _true_second_derivatives(trial, given)
+        given = weighted(trial, case)
+        truth = true_second_derivatives(trial, given)
         if truth is None:
             return
         try:
-            found = _differentiate_twice(
+            found = differentiate_twice(
                 trial.call, trial.signature, {**given, **trial.make(case)}, trial.subject.device
             )
-        except _CannotError:
+        except CannotError:
             raised += 1
             return
         compared += 1
@@ -73,21 +69,30 @@ def double_backward(trial: Trial) -> None:
             code="OPS-GRADIENT-SECOND",
         )
 
-    trial.each(one, dtypes=(trial.subject.favourite,), examples=_EXAMPLES, most=3, keep=_has_slopes)
+    trial.each(one, dtypes=(trial.subject.favourite,), examples=EXAMPLES, most=3, keep=has_slopes)
     trial.need(raised or compared, "the reference has no second derivative to compare with")
     if raised:
         trial.notes.append("the gradient cannot be differentiated again, and raises")
 
 
-def _has_slopes(case: Case) -> bool:
+def has_slopes(case: Case) -> bool:
     """Return whether some element can have a gradient, and all are finite: NaN has no slope."""
     return has_leaves(case) and all(
         bool(tensor.isfinite().all()) for _, tensor in case.tensors() if is_differentiable(tensor)
     )
 
 
-class _CannotError(Exception):
+class CannotError(Exception):
     """Raised if autograd reports that a function cannot be differentiated."""
+
+
+def weighted(trial: Trial, case: Case) -> dict[str, Any]:
+    """Return the arguments of a case, with incoming gradients and with weights of gradients."""
+    return {
+        **case.values,
+        COTANGENTS: random_cotangents(trial, case),
+        WEIGHTS: _weights(trial, case),
+    }
 
 
 def _weights(trial: Trial, case: Case) -> list[Tensor]:
@@ -103,31 +108,39 @@ def _widest(tensor: Tensor) -> torch.dtype:
     return torch.complex128 if tensor.is_complex() else torch.float64
 
 
-def _differentiate_twice(
+def differentiate_twice(
     call: Callable[[Mapping[str, Any]], Any],
     signature: Signature,
     given: Mapping[str, Any],
     device: str = HOST,
+    bend: Callable[[Tensor], Tensor] = lambda output: output,
 ) -> dict[str, Tensor]:
     """Return the derivatives of the weighted gradients, by the names of their variables.
 
+    Args:
+        call: calls the operator, or its reference, with arguments by name.
+        signature: the operator's signature.
+        given: what `weighted` returns.
+        device: the device of the kernel.
+        bend: what is computed from each result before it is differentiated.
+
     Raises:
-        _CannotError: one of the derivatives raised.
+        CannotError: one of the derivatives raised.
     """
     own = {name: value for name, value in given.items() if name in signature.by_name}
     arguments, leaves = leaves_of(own, signature)
     incoming = [one.detach().to(device).requires_grad_() for one in given[COTANGENTS]]
     arguments = with_copies_to_write(signature, arguments)
     results = flatten(signature, stopped(signature, call(arguments)), arguments)
-    outputs = [result for result in results if is_differentiable(result)]
+    outputs = [bend(result) for result in results if is_differentiable(result)]
     wanted = {f"the derivative by {name!r}": leaf for name, leaf in leaves.items()} | {
         f"the derivative by incoming gradient {n}": one for n, one in enumerate(incoming)
     }
-    weights = [weight.to(device) for weight in given[_WEIGHTS]]
+    weights = [weight.to(device) for weight in given[WEIGHTS]]
     try:
         _accumulate(outputs, incoming, list(leaves.values()), weights)
     except Exception as error:
-        raise _CannotError from error
+        raise CannotError from error
     return {
         name: torch.zeros_like(by) if by.grad is None else by.grad for name, by in wanted.items()
     }
@@ -161,7 +174,9 @@ def _accumulate(
         torch.autograd.backward([first for first, _ in pairs], [weight for _, weight in pairs])
 
 
-def _true_second_derivatives(trial: Trial, given: Mapping[str, Any]) -> Expected | None:
+def true_second_derivatives(
+    trial: Trial, given: Mapping[str, Any], bend: Callable[[Tensor], Tensor] = lambda output: output
+) -> Expected | None:
     """Return the reference's derivatives in double precision; `None` if it has none."""
     operator = trial.operator
     names: list[str] = []
@@ -171,11 +186,11 @@ def _true_second_derivatives(trial: Trial, given: Mapping[str, Any]) -> Expected
         returned = operator.reference(*positional, **keywords)
         results = flatten(operator.signature, returned, arguments)
         if not any(result.requires_grad for result in results):
-            raise _CannotError  # autograd cannot follow the reference, which computes elsewhere
+            raise CannotError  # autograd cannot follow the reference, which computes elsewhere
         return returned
 
     def evaluate(arguments: Mapping[str, Any]) -> list[Tensor]:
-        found = _differentiate_twice(call, operator.signature, arguments)
+        found = differentiate_twice(call, operator.signature, arguments, bend=bend)
         names[:] = found
         return list(found.values())
 

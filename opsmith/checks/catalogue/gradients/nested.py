@@ -1,0 +1,167 @@
+"""Check gradients inside nested transforms of `torch.func`, and plain autograd around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import grad, jvp, vjp
+
+from opsmith.checks.cases.case import Case
+from opsmith.checks.catalogue.gradients.double_backward import (
+    EXAMPLES,
+    WEIGHTS,
+    CannotError,
+    differentiate_twice,
+    has_slopes,
+    true_second_derivatives,
+    weighted,
+)
+from opsmith.checks.catalogue.gradients.gradient import need_gradient
+from opsmith.checks.numerics.comparison import compare
+from opsmith.checks.numerics.gradients import COTANGENTS, is_differentiable, leaves_of, stopped
+from opsmith.checks.protocol import define_check
+from opsmith.checks.trial import Trial
+from opsmith.operators.core.arguments import flatten, map_named_tensors
+
+_Tensors = dict[str, Tensor]
+
+
+@define_check(
+    "nested-gradients",
+    "gradients inside nested torch.func, and autograd around it, are right or raise",
+    order=53,
+    runtime="autograd",
+)
+def nested_gradients(trial: Trial) -> None:
+    """Compute the second derivative of each case by every nesting."""
+    need_gradient(trial)
+    trial.need(not trial.signature.mutated, "writes an argument, which torch.func refuses by name")
+    compared = 0
+    raised: dict[str, str] = {}
+
+    def one(case: Case) -> None:
+        nonlocal compared
+        trial.accept(case)
+        given = weighted(trial, case)
+        truth = true_second_derivatives(trial, given, _bend)
+        if truth is None:
+            return
+        for what, nesting in _NESTINGS.items():
+            subject = _Gradient(trial, {**given, **trial.make(case)})
+            if nesting is not _vjp_of_vjp and subject.is_complex:
+                continue  # torch.func.grad takes real results
+            try:
+                found = nesting(subject)
+            except Exception as error:
+                raised.setdefault(what, trial.raised(error))
+                continue
+            compared += 1
+            code = "OPS-GRADIENT-NESTED"
+            if compare(found, truth).problem is not None and _is_wrong_twice(subject, truth):
+                code = "OPS-GRADIENT-SECOND"
+            trial.compare(found, truth, what, code=code)
+
+    trial.each(one, dtypes=(trial.subject.favourite,), examples=EXAMPLES, most=3, keep=has_slopes)
+    trial.need(raised or compared, "the reference has no second derivative to compare with")
+    trial.notes += [f"{what} {how.splitlines()[0]}" for what, how in raised.items()]
+
+
+def _bend(result: Tensor) -> Tensor:
+    """Let second derivatives depend on a result too, smoothly, whatever its size."""
+    return result if result.is_complex() else result.atan()
+
+
+class _Gradient:
+    """A case's gradient as a function of the arguments and of the incoming gradients."""
+
+    def __init__(self, trial: Trial, given: Mapping[str, Any]) -> None:
+        self.trial, self.given = trial, given
+        self.own = {name: value for name, value in given.items() if name in trial.signature.by_name}
+        _, leaves = leaves_of(self.own, trial.signature)
+        device = trial.subject.device
+        self.point = {name: leaf.detach() for name, leaf in leaves.items()}
+        self.incoming = [one.to(device) for one in given[COTANGENTS]]
+        weights = [weight.to(device) for weight in given[WEIGHTS]]
+        self.weights = dict(zip(self.point, weights, strict=True))
+        self.is_complex = any(one.is_complex() for one in (*self.point.values(), *self.incoming))
+
+    def outputs(self, point: _Tensors) -> list[Tensor]:
+        """Call the operator at another point."""
+        signature = self.trial.signature
+        arguments = map_named_tensors(self.own, lambda name, value: point.get(name, value))
+        results = flatten(signature, stopped(signature, self.trial.call(arguments)), arguments)
+        return [_bend(result) for result in results if is_differentiable(result)]
+
+    def value(self, point: _Tensors, incoming: list[Tensor]) -> Tensor:
+        """Return the sum of the results, weighted by the incoming gradients."""
+        pairs = zip(self.outputs(point), incoming, strict=True)
+        return torch.stack([(output * one).sum() for output, one in pairs]).sum()
+
+    def weigh(self, gradients: _Tensors) -> Tensor:
+        """Return the weighted sum of gradients, whose derivative the nestings compute."""
+        weighed = [(one * self.weights[name]).sum() for name, one in gradients.items()]
+        return torch.stack(weighed).sum()
+
+    @property
+    def twice(self) -> tuple[_Tensors, list[Tensor]]:
+        """Return copies of the arguments and incoming gradients that plain autograd records."""
+        point = {name: one.clone().requires_grad_() for name, one in self.point.items()}
+        return point, [one.clone().requires_grad_() for one in self.incoming]
+
+
+def _grad_of_grad(subject: _Gradient) -> list[Tensor]:
+    def slope(point: _Tensors, incoming: list[Tensor]) -> Tensor:
+        return subject.weigh(grad(subject.value)(point, incoming))
+
+    return _in_order(grad(slope, argnums=(0, 1))(subject.point, subject.incoming))
+
+
+def _vjp_of_vjp(subject: _Gradient) -> list[Tensor]:
+    def first(point: _Tensors, incoming: list[Tensor]) -> _Tensors:
+        found: _Tensors = vjp(subject.outputs, point)[1](incoming)[0]
+        return found
+
+    return _in_order(vjp(first, subject.point, subject.incoming)[1](subject.weights))
+
+
+def _autograd_of_grad(subject: _Gradient) -> list[Tensor]:
+    point, incoming = subject.twice
+    slope = subject.weigh(grad(subject.value)(point, incoming))
+    leaves = [*point.values(), *incoming]
+    if not slope.requires_grad:
+        return [torch.zeros_like(leaf) for leaf in leaves]
+    return list(torch.autograd.grad(slope, leaves, allow_unused=True, materialize_grads=True))
+
+
+def _jvp_of_grad(subject: _Gradient) -> list[Tensor]:
+    # Second derivatives are symmetric: this moves the point along the weights.
+    still = [torch.zeros_like(one) for one in subject.incoming]
+    both = grad(subject.value, argnums=(0, 1))
+    return _in_order(jvp(both, (subject.point, subject.incoming), (subject.weights, still))[1])
+
+
+def _in_order(found: tuple[_Tensors, list[Tensor]]) -> list[Tensor]:
+    return [*found[0].values(), *found[1]]
+
+
+_NESTINGS: dict[str, Callable[[_Gradient], list[Tensor]]] = {
+    "torch.func.grad of grad": _grad_of_grad,
+    "torch.func.vjp of vjp": _vjp_of_vjp,
+    "autograd of torch.func.grad": _autograd_of_grad,
+    "torch.func.jvp of grad": _jvp_of_grad,
+}
+
+
+def _is_wrong_twice(subject: _Gradient, truth: Any) -> bool:
+    """Return whether plain autograd differentiates the gradient as wrongly."""
+    trial = subject.trial
+    try:
+        found = differentiate_twice(
+            trial.call, trial.signature, subject.given, trial.subject.device, _bend
+        )
+    except CannotError:
+        return False
+    return compare(list(found.values()), truth).problem is not None
