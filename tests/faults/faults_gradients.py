@@ -99,6 +99,21 @@ pair(
 )
 
 
+def _unrecorded_sine(ctx, grad):
+    with torch.set_grad_enabled(grad.requires_grad):
+        return _right_sine(ctx, grad)
+
+
+pair(
+    TWICE,
+    "a backward that records where its gradient is recorded",
+    sine,
+    setup=_save_x,
+    backward=(_unrecorded_sine, _right_sine),
+    row="nested-gradients",
+)
+
+
 def product(x: Float[Tensor, "N"], y: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
     return x * y
 

@@ -33,7 +33,8 @@ scaled = declare("scaled", "N C")
 
 @opsmith.op("carried::halved", autograd="reference")
 def halved(
-    x: Annotated[Float[Tensor, "N+1"], opsmith.Between(0, "N")], size: Annotated[Float[Tensor, "N"], opsmith.NonDifferentiable()]
+    x: Annotated[Float[Tensor, "N+1"], opsmith.Between(0, "N")],
+    size: Annotated[Float[Tensor, "N"], opsmith.NonDifferentiable()],
 ) -> Float[Tensor, "max(N,1)"]:
     return x[:-1] / 2
 
