@@ -1,6 +1,7 @@
 // The services of the runtime that calls a kernel: threads, memory, a stream, results.
 #pragma once
 
+#include <opsmith/detail/floating_point.h>
 #include <opsmith/tensor.h>
 
 #include <algorithm>
@@ -21,8 +22,9 @@ class Context {
 
   // Calls body(begin, end) on pieces of [begin, end), on the runtime's threads. `grain` is the size
   // of a piece that is worth a thread: pieces have about that size or more, and results must not
-  // depend on where they begin and end. An exception in a piece is rethrown by parallel_for; pieces
-  // not yet begun are then skipped.
+  // depend on where they begin and end. Every thread rounds as the calling one, and keeps or
+  // flushes subnormal numbers as it does. An exception in a piece is rethrown by parallel_for;
+  // pieces not yet begun are then skipped.
   template <typename Body>
   void parallel_for(int64_t begin, int64_t end, int64_t grain, Body&& body) const {
     if (begin >= end) return;
@@ -34,6 +36,7 @@ class Context {
     }
     struct State {
       std::remove_reference_t<Body>* body;
+      detail::FloatingPoint::Bits computing = detail::FloatingPoint::read();
       std::atomic<bool> failed{false};
       std::exception_ptr error;
     } state;
@@ -44,6 +47,7 @@ class Context {
           State& shared = *static_cast<State*>(opaque);
           if (shared.failed.load(std::memory_order_relaxed)) return;
           try {
+            const detail::ComputeAs computing(shared.computing);
             (*shared.body)(first, last);
           } catch (...) {
             if (!shared.failed.exchange(true)) shared.error = std::current_exception();

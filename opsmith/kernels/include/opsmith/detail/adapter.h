@@ -53,8 +53,8 @@ concept Sequence = requires(Raw raw) {
 template <Sequence Raw>
 using item_of = std::remove_cvref_t<decltype(*Raw::items)>;
 
-// The part of a call's Context that is the same for all runtimes: memory on the host, errors, and
-// results that the kernel allocates.
+// The part of a call's Context that is the same for all runtimes: memory on the host, errors,
+// results that the kernel allocates, and how the thread computes.
 class CallContext {
  public:
   CallContext(const CallContext&) = delete;
@@ -126,6 +126,7 @@ class CallContext {
     Block* next;
   };
 
+  const ComputeAs computing_;
   std::string message_;
   void* allocate_ = nullptr;
   Block* blocks_ = nullptr;
