@@ -259,6 +259,20 @@ def _number_of(input: Tensor, other: Tensor, chosen: Tensor) -> Tensor:
     return torch.where(input != input, other, torch.where(other != other, input, chosen))
 
 
+def _where(condition: Tensor, input: Tensor, other: Tensor) -> Any:
+    """Choose among booleans by logic: ONNX Runtime's Where takes none."""
+    if not input.dtype == other.dtype == torch.bool:
+        return NotImplemented
+    return (condition & input) | (~condition & other)
+
+
+def _add(input: Tensor, other: Any, *, alpha: Any = 1) -> Any:
+    """Add booleans by logic: ONNX's Add takes none."""
+    if not (isinstance(other, Tensor) and input.dtype == other.dtype == torch.bool):
+        return NotImplemented
+    return input | other
+
+
 def _copy_sign(input: Tensor, other: Tensor) -> Any:
     dtype = torch.result_type(input, other)
     if not dtype.is_floating_point:
@@ -299,5 +313,7 @@ DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     _aten.fmax.default: _fmax,
     _aten.fmin.default: _fmin,
     _aten.copysign.Tensor: _copy_sign,
+    _aten.where.self: _where,
+    _aten.add.Tensor: _add,
 }
 """Maps overloads to functions that use other operators, or return `NotImplemented`."""

@@ -74,6 +74,38 @@ def _unfold(g: Any, data: Any, dim: Any, size: Any, step: Any) -> Any:
     return g.op("Transpose", windows, perm_i=[*order, axis + 1])
 
 
+def _cumsum(g: Any, data: Any, dim: Any, dtype: Any = None) -> Any:
+    """Add up booleans and integers in 64 bits; the exporter's translation keeps their dtype."""
+    from torch.onnx import symbolic_opset11
+
+    if torch_onnx.is_absent(dtype) and not torch_onnx.is_float(data):
+        data = g.op("Cast", data, to_i=ELEMENT_TYPES["int64"])
+    return symbolic_opset11.cumsum(g, data, dim, dtype)
+
+
+def _where(g: Any, condition: Any, data: Any = None, other: Any = None, *more: Any) -> Any:
+    """Choose among booleans by logic: ONNX Runtime's Where takes none."""
+    from torch.onnx import symbolic_opset9
+
+    if other is None or not _are_booleans(data, other):
+        return symbolic_opset9.where(g, condition, data, other, *more)
+    others = g.op("And", g.op("Not", condition), other)
+    return g.op("Or", g.op("And", condition, data), others)
+
+
+def _add(g: Any, data: Any, other: Any, alpha: Any = None) -> Any:
+    """Add booleans by logic: ONNX's Add takes none."""
+    from torch.onnx import symbolic_opset9
+
+    if _are_booleans(data, other):
+        return g.op("Or", data, other)
+    return symbolic_opset9.add(g, data, other, alpha)
+
+
+def _are_booleans(*values: Any) -> bool:
+    return all(torch_jit.dtype_of(value) == torch.bool for value in values)
+
+
 def _floor_divide(g: Any, data: Any, divisor: Any) -> Any:
     """Round down; the exporter's translation rounds towards zero, as PyTorch used to."""
     from torch.onnx import symbolic_opset9
@@ -214,12 +246,14 @@ def _cosine_similarity(g: Any, x1: Any, x2: Any, dim: Any, eps: Any) -> Any:
 
 PATCHES: dict[str, Callable[..., Any]] = {
     "aten::__rshift_": _shift_right,
+    "aten::add": _add,
     "aten::atan2": _atan2,
     "aten::binary_cross_entropy_with_logits": _bce_with_logits,
     "aten::cdist": _cdist,
     "aten::celu": _celu,
     "aten::copy": _copy,
     "aten::cosine_similarity": _cosine_similarity,
+    "aten::cumsum": _cumsum,
     "aten::elu": _elu,
     "aten::expm1": _expm1,
     "aten::floor_divide": _floor_divide,
@@ -230,5 +264,6 @@ PATCHES: dict[str, Callable[..., Any]] = {
     "aten::pairwise_distance": _pairwise_distance,
     "aten::selu": _selu,
     "aten::unfold": _unfold,
+    "aten::where": _where,
 }
 """The functions that make nodes, by operator."""

@@ -161,6 +161,26 @@ def test_what_the_other_exporter_translates_wrongly(tmp_path):
 
 
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
+def test_booleans_are_added_up_and_chosen_among(exporter, tmp_path):
+    def function(x, y, r, i, n, b):
+        above, even = r > 0, i[[0, 1, 0, 1]] == 0
+        return {
+            "ranks": above.cumsum(1),
+            "ranks_in_32_bits": above.cumsum(0, dtype=torch.int32),
+            "ranks_of_the_first": (above.cumsum(1) == 1) & above,
+            "bytes": b.cumsum(0),
+            "ints": (n.clamp(-9, 9).int() << 28).cumsum(0),
+            "floats": r.cumsum(1),
+            "either": above + even,
+            "both": above * even,
+            "chosen": torch.where(above, even, ~even),
+            "chosen_among_numbers": torch.where(above, r, -r),
+        }
+
+    compare(function, tmp_path / "model", exporter)
+
+
+@pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
 def test_what_is_small_is_not_lost_beside_1(exporter, tmp_path):
     def function(x, y, r, i, n, b):
         part = SMALL * r[0, 0] / r[0, 0]
