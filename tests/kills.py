@@ -49,7 +49,7 @@ _TURNS = ("build", "export", "build", "check")
 _MARK = "OPSMITH_TEST_KILLS"
 #: For so long processes may take to end after a kill.
 PATIENCE_SECONDS = 60.0
-_TEMPORARY = re.compile(r"^\..*\.[a-z0-9_]{8}$|\.partial$|\.replaced$|\.scratch$")
+_TEMPORARY = re.compile(r"^\..*\.opsmith-[a-z0-9_]{8}$|\.partial$|\.replaced$|\.scratch$")
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opsmith.cli import extra, output
-from opsmith.cli.options import Debug, in_a_folder
+from opsmith.cli.options import SOURCES, Debug, in_a_folder
 from opsmith.errors import (
     ArtifactError,
     LoadError,
@@ -43,9 +43,6 @@ def register(app: typer.Typer) -> None:
     app.command()(run)
     app.command()(view)
 
-
-#: The suffixes of files that hold no graph.
-_SOURCES = frozenset(".py .pyi .ipynb .c .cc .cpp .cxx .cu .cuh .h .hpp .md .txt".split())
 
 _EPILOG = "Beside these, the options of the target: see opsmith export --list."
 
@@ -81,7 +78,9 @@ def export(
     source: Source,
     target: Annotated[str, typer.Option(help="The runtime; --list names all.")] = "onnxruntime",
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write.")] = Path("dist"),
-    overwrite: Annotated[bool, typer.Option(help="Replace an existing artifact.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option(help="Replace an existing artifact; files of others stay.")
+    ] = False,
     verify: Annotated[
         bool, typer.Option("--verify/--no-verify", help="Compare with PyTorch on sampled inputs.")
     ] = True,
@@ -216,7 +215,7 @@ def _viewable(path: Path) -> Path:
         ArtifactError: the artifact holds no such file.
         LoadError: the file is a program's source.
     """
-    if path.suffix in _SOURCES:
+    if path.suffix in SOURCES:
         raise LoadError(
             f"{path} is a source file, not a model. opsmith show {path} draws what follows from a "
             "declaration; opsmith export makes a model's artifact, which opsmith view shows"

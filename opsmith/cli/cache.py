@@ -11,8 +11,8 @@ import typer
 from opsmith.cli import output
 from opsmith.cli.options import AsJson, Debug
 
-#: The parts of opsmith's cache by folder. Nothing else is removed, since OPSMITH_CACHE may name a
-#: folder that also holds other files.
+#: The parts of opsmith's cache by folder. Nothing else is removed, and none of them that another
+#: program made, since OPSMITH_CACHE may name a folder that also holds other files.
 PARTS = {
     "libraries": "operators' libraries",
     "objects": "compiled kernels",
@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
         debug: Debug = False,
     ) -> None:
         """Say where built files are kept, and how large they are."""
-        from opsmith.kernels.build.files import cache_folder, storing
+        from opsmith.kernels.build.files import cache_folder, is_own, storing
 
         folder = cache_folder()
         sizes = {name: _size(folder / name) for name in PARTS if (folder / name).exists()}
@@ -48,10 +48,13 @@ def register(app: typer.Typer) -> None:
         else:
             _show(folder, sizes)
         if clear:
+            removed = {name: size for name, size in sizes.items() if is_own(folder / name)}
             with storing(folder):
-                for name in sizes:
+                for name in removed:
                     _remove(folder / name)
-            output.say(f"removed {_megabytes(sum(sizes.values()))}")
+            output.say(f"removed {_megabytes(sum(removed.values()))}")
+            for name in sizes.keys() - removed.keys():
+                output.say(f"kept {folder / name}: it was there before opsmith used this cache")
 
 
 def _show(folder: Path, sizes: dict[str, int]) -> None:

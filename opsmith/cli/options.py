@@ -6,12 +6,16 @@ from typing import Annotated
 import typer
 
 _DEBUG = "opsmith.debug"
+#: The suffixes of files that people write: no model, no report.
+SOURCES = frozenset(".py .pyi .ipynb .c .cc .cpp .cxx .cu .cuh .h .hpp .md".split())
 
 
 def in_a_folder(path: Path | None) -> Path | None:
-    """Refuse, before anything runs, a file to write in a folder that does not exist."""
+    """Refuse, before anything runs, a file to write that is a source, or in no folder."""
     if path is not None and not path.parent.is_dir():
         raise typer.BadParameter(f"there is no folder {path.parent}")
+    if path is not None and path.suffix in SOURCES and path.exists():
+        raise typer.BadParameter(f"{path} is a source file; nothing was written")
     return path
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from opsmith.errors import StorageError
 from opsmith.kernels.build.cmake import options_of
 from opsmith.kernels.build.files import read_json, storing, write_atomically
 from opsmith.kernels.build.recipe import Recipe
@@ -26,7 +27,7 @@ def write(sources: Iterable[KernelSource]) -> list[Path]:
 
     Raises:
         MissingDependencyError: there is no C++ compiler.
-        StorageError: a file cannot be written.
+        StorageError: a file cannot be written, or is of another kind.
     """
     folders: dict[Path, dict[str, dict[str, Any]]] = {}
     for source in sources:
@@ -35,10 +36,13 @@ def write(sources: Iterable[KernelSource]) -> list[Path]:
             folders.setdefault(source.path.parent, {})[str(source.path)] = command
     written = []
     for folder, commands in folders.items():
-        path = folder / NAME
+        path = (folder / NAME).resolve()
+        found = read_json(path, list)
+        if found is None and path.exists():
+            raise StorageError(f"{path} is no list of commands, and is not overwritten. Move it.")
         others = [
             entry
-            for entry in read_json(path, list) or []
+            for entry in found or []
             if isinstance(entry, dict) and entry.get("file") not in commands
         ]
         with storing(path):

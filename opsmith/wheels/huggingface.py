@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from opsmith.errors import ExportError
 from opsmith.kernels import HOST, prebuilt
+from opsmith.kernels.build.files import read_json
 from opsmith.kernels.build.scratch import scratch_folder
 from opsmith.wheels import building, carried, project
 from opsmith.wheels.platforms import find_platform
@@ -85,6 +87,14 @@ def build_folder(
         "digest": {"algorithm": "sha256", "files": digests},
     }
     files["metadata.json"] = json.dumps(metadata, indent=1).encode()
+    known = read_json(folder / "metadata.json", dict) or {}
+    own = {"metadata.json", *known["digest"]["files"]} if "digest" in known else set()
+    foreign = sorted(place for place in files.keys() - own if (folder / place).exists())
+    if foreign:
+        raise ExportError(
+            f"{folder} has a file {foreign[0]} that no earlier build of this package wrote, so "
+            "nothing was written. Choose another folder with --out."
+        )
     for place, data in files.items():
         path = folder / place
         path.parent.mkdir(parents=True, exist_ok=True)

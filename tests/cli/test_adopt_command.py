@@ -29,7 +29,7 @@ def test_what_is_written_passes_its_check(cli, tmp_path):
 
 
 def test_a_file_is_left_alone(cli, tmp_path):
-    file = tmp_path / "mine.py"
+    file = tmp_path / "mine.txt"
     file.write_text("mine")
     outcome = cli("adopt", "aten::asinh", "--out", file)
     assert (outcome.code, file.read_text()) == (2, "mine")

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from opsmith.kernels.build.files import make_folder
+
 OPERATOR = """
 import opsmith
 from jaxtyping import Float
@@ -93,7 +95,8 @@ def test_the_cache_says_where_and_how_large_it_is_and_removes_only_its_own(
     cli, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("OPSMITH_CACHE", str(tmp_path))
-    (tmp_path / "libraries" / "demo").mkdir(parents=True)
+    make_folder(tmp_path / "libraries" / "demo")
+    tag = (tmp_path / "libraries" / "CACHEDIR.TAG").stat().st_size
     (tmp_path / "libraries" / "demo" / "x.so").write_bytes(b"x" * 3_000_000)
     (tmp_path / "mine.txt").write_text("not opsmith's")
     shown = cli("cache")
@@ -102,7 +105,7 @@ def test_the_cache_says_where_and_how_large_it_is_and_removes_only_its_own(
     assert "3.0 MB" in shown.stdout
     assert json.loads(cli("cache", "--json").stdout) == {
         "folder": str(tmp_path),
-        "bytes": {"libraries": 3_000_000},
+        "bytes": {"libraries": 3_000_000 + tag},
     }
     assert "removed 3.0 MB" in cli("cache", "--clear").stderr
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]

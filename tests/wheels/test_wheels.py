@@ -131,9 +131,11 @@ def test_commands_plugins_and_licenses_come_along(wheel: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_builds_are_the_same_bytes(wheel: Path, tmp_path: Path) -> None:
+def test_two_builds_are_the_same_bytes_and_other_files_stay(wheel: Path, tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text("of an artifact")
     assert build_wheel(SAMPLE, tmp_path, levels=[LEVEL]).read_bytes() == wheel.read_bytes()
-    assert [path.name for path in tmp_path.iterdir()] == [wheel.name]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["manifest.json", wheel.name]
+    assert (tmp_path / "manifest.json").read_text() == "of an artifact"
 
 
 def test_what_cannot_be_a_wheel_is_refused_with_the_reason(tmp_path: Path) -> None:

@@ -23,7 +23,14 @@ from pathlib import Path
 
 from opsmith.kernels.build import units
 from opsmith.kernels.build.cmake import RELEASE, options_of
-from opsmith.kernels.build.files import cache_folder, digest, key_of, once, write_atomically
+from opsmith.kernels.build.files import (
+    cache_folder,
+    digest,
+    key_of,
+    make_folder,
+    once,
+    write_atomically,
+)
 from opsmith.kernels.build.progress import run
 from opsmith.kernels.build.scratch import scratch_folder
 from opsmith.kernels.build.toolset import Toolset
@@ -107,7 +114,7 @@ def precompiled(unit: Unit, tools: Toolset) -> Precompiled | None:
     place = folder() / _key(unit.begins_with, words, owners, tools)
     known = _find(place)
     if known is None:
-        place.mkdir(parents=True, exist_ok=True)
+        make_folder(place)
         with (place / "compiled").open("ab") as compiled:
             compiled.write(b".")
             if compiled.tell() <= AFTER:

@@ -328,11 +328,13 @@ def replacing(out: str | Path, *, overwrite: bool) -> Iterator[Path]:
 
     Args:
         out: the folder to create.
-        overwrite: whether an existing artifact may be replaced.
+        overwrite: whether an existing artifact may be replaced. Files in its folder that its
+            manifest does not list stay there.
 
     Raises:
-        ArtifactError: `out` exists and may not be replaced, or is not an artifact. It then stays as
-            it was, and the temporary folder is removed.
+        ArtifactError: `out` exists and may not be replaced, or is not an artifact, or has a file of
+            another origin where the new artifact has one. It then stays as it was, and the
+            temporary folder is removed.
         StorageError: `out` cannot be written, or the disk is full.
     """
     out = Path(os.path.abspath(Path(out).expanduser()))
@@ -367,6 +369,47 @@ def refuse_to_replace(out: Path, *, overwrite: bool) -> None:
             f"{out} holds an artifact already. Pass overwrite=True (--overwrite) to replace it, "
             "or choose another folder."
         )
+    _read_manifest(out)
+
+
+def _read_manifest(out: Path) -> Manifest:
+    path = out / MANIFEST
+    try:
+        return Manifest.from_json(path.read_text(encoding="utf-8"), path)
+    except (ArtifactError, OSError, UnicodeDecodeError) as error:
+        raise ArtifactError(f"{out} is not replaced: {error}") from None
+
+
+def _keep_others(out: Path, temporary: Path) -> None:
+    """Link into the new folder what lies in the old one without belonging to its artifact.
+
+    Raises:
+        ArtifactError: the new artifact has a file of the same name.
+    """
+    listed = {Path(name) for name in (*_read_manifest(out).files, MANIFEST)}
+    own = listed.union(*(path.parents for path in listed))
+
+    def stop(error: OSError) -> None:
+        raise error
+
+    for parent, folders, files in os.walk(out, onerror=stop):
+        for place in (Path(parent, name).relative_to(out) for name in [*folders, *files]):
+            old, new = out / place, temporary / place
+            if place in own:
+                continue
+            if old.is_dir() and not old.is_symlink() and (new.is_dir() or not new.exists()):
+                new.mkdir(parents=True, exist_ok=True)
+            elif os.path.lexists(new):
+                raise ArtifactError(
+                    f"{old} is not of the artifact that is to be replaced, and the new one has a "
+                    "file of this name. Move it, or choose another folder."
+                )
+            else:
+                new.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    os.link(old, new, follow_symlinks=False)
+                except OSError:  # a file system without links, or another one
+                    shutil.copy2(old, new, follow_symlinks=False)
 
 
 def _move(temporary: Path, out: Path, overwrite: bool) -> None:
@@ -375,6 +418,9 @@ def _move(temporary: Path, out: Path, overwrite: bool) -> None:
     if not out.exists():
         os.rename(temporary, out)
         return
+    if any(out.iterdir()):
+        with storing(out):
+            _keep_others(out, temporary)
     if _exchange(temporary, out):
         return  # The old artifact is removed with the temporary folder.
     # A rename cannot replace a folder that is not empty, so move the old one aside first.

@@ -20,6 +20,7 @@ def partial_folder(out: Path) -> Iterator[Path]:
     Args:
         out: the folder that is to be created.
     """
-    sweep(out.parent, f".{out.name}.", _PARTIAL)
-    with held_folder(out.parent, f".{out.name}.", _PARTIAL) as folder:
+    prefix = f".{out.name}.opsmith-"
+    sweep(out.parent, prefix, _PARTIAL)
+    with held_folder(out.parent, prefix, _PARTIAL) as folder:
         yield folder

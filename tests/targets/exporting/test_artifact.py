@@ -112,6 +112,46 @@ def test_a_folder_that_is_no_artifact_is_never_replaced(tmp_path):
         write(tmp_path / "thesis", overwrite=True)
     (tmp_path / "empty").mkdir()
     write(tmp_path / "empty")
+    (tmp_path / "thesis" / MANIFEST).write_text('{"name": "a web application"}')
+    with pytest.raises(ArtifactError, match=r"is not replaced: .* is not the manifest of an ops"):
+        write(tmp_path / "thesis", overwrite=True)
+    assert (tmp_path / "thesis" / "chapter.txt").read_text() == "years of work"
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_files_of_others_stay_where_an_artifact_is_replaced(tmp_path, monkeypatch, links):
+    if not links:
+
+        def refuse(*names, **options):
+            raise OSError("a file system without links")
+
+        monkeypatch.setattr(os, "link", refuse)
+    dist = tmp_path / "dist"
+    write(dist)
+    (dist / "lib" / "mine.so").write_bytes(b"mine")
+    (dist / "sub").mkdir()
+    (dist / "sub" / "ops.whl").write_bytes(b"a wheel")
+    with replacing(dist, overwrite=True) as folder:
+        (folder / "new.txt").write_text("new")
+        (folder / MANIFEST).write_text(Manifest("onnx", {}, files=list_files(folder)).to_json())
+    left = {path.relative_to(dist).as_posix() for path in dist.rglob("*") if path.is_file()}
+    assert left == {"lib/mine.so", "sub/ops.whl", "new.txt", MANIFEST}
+    assert (dist / "lib" / "mine.so").read_bytes() == b"mine"
+    assert os.listdir(tmp_path) == ["dist"]
+
+
+def test_a_file_of_others_is_not_overwritten_by_the_new_artifact(tmp_path):
+    dist = tmp_path / "dist"
+    write(dist)
+    (dist / "README.md").write_text("mine")
+    with (
+        pytest.raises(ArtifactError, match=r"README\.md is not of the artifact .* choose another"),
+        replacing(dist, overwrite=True) as folder,
+    ):
+        (folder / "README.md").write_text("the export's")
+    assert (dist / "README.md").read_text() == "mine"
+    Artifact.open(dist)
+    assert os.listdir(tmp_path) == ["dist"]
 
 
 def test_an_export_that_fails_leaves_nothing(tmp_path):

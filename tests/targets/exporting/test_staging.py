@@ -59,10 +59,12 @@ def test_what_a_living_export_writes_stays(elsewhere, tmp_path):
 def test_what_belongs_to_others_stays(tmp_path):
     other = tmp_path / ".dist2.abc.partial"
     other.mkdir()
+    (tmp_path / ".dist.other.partial").mkdir()
     (tmp_path / ".dist.file.partial").write_text("a file")
     with partial_folder(tmp_path / "dist"):
         pass
     assert other.is_dir()
+    assert (tmp_path / ".dist.other.partial").is_dir()
     assert (tmp_path / ".dist.file.partial").is_file()
 
 
@@ -70,9 +72,10 @@ def test_an_artifact_is_replaced_in_one_step(tmp_path, monkeypatch):
     out = tmp_path / "dist"
     for text in ("old", "new"):
         with artifact.replacing(out, overwrite=True) as folder:
-            (folder / artifact.MANIFEST).write_text(text)
+            manifest = artifact.Manifest(text, {}).to_json()
+            (folder / artifact.MANIFEST).write_text(manifest)
             if text == "new":
                 # A kill between two steps would leave no artifact at all.
                 monkeypatch.setattr(artifact.os, "rename", lambda *_: pytest.fail("two steps"))
-    assert (out / artifact.MANIFEST).read_text() == "new"
+    assert (out / artifact.MANIFEST).read_text() == manifest
     assert list(tmp_path.iterdir()) == [out]
