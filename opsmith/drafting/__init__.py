@@ -13,7 +13,8 @@ from dataclasses import replace
 import torch
 
 from opsmith.drafting import describing, dimensions, examples, limits, writing
-from opsmith.drafting.subject import Subject, of_function, of_overload
+from opsmith.drafting.subject import Subject, of_function, of_overload, refuse_written
+from opsmith.errors import DeclarationError
 from opsmith.operators.adopt import overload_of
 
 __all__ = ["draft_function", "draft_operator"]
@@ -46,7 +47,13 @@ def draft_function(
         DeclarationError: as for `draft_operator`.
     """
     name = function.__name__
-    return writing.function(_draft(of_function(name, function), example), module, name)
+    subject = of_function(name, function)
+    refuse_written(*examples.found(subject, example, name))
+    try:
+        draft = _draft(of_function(name, function, backward=True), example)
+    except DeclarationError:  # it has no backward, or a wrong one, which a check will find
+        draft = _draft(subject, example)
+    return writing.function(draft, module, name)
 
 
 def _draft(subject: Subject, example: str | None) -> writing.Draft:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin
 
 import torch
 from torch import Tensor
@@ -19,7 +19,9 @@ from opsmith.compat.torch_ops import OpOverload
 from opsmith.compat.torch_tracing import fake_mode
 from opsmith.errors import DeclarationError
 from opsmith.kernels import HOST
+from opsmith.operators.adopt import guess
 from opsmith.operators.core.arguments import map_tensors
+from opsmith.signature import hints
 
 Kind = Literal["tensor", "tensors", "int", "float", "bool", "str", "ints", "floats", "bools"]
 
@@ -207,9 +209,13 @@ def argument_of(argument: Any) -> Argument | None:
         bool(optional),
         argument.default_value if argument.has_default_value() else inspect.Parameter.empty,
         argument.kwarg_only,
-        argument.alias_info is not None and argument.alias_info.is_write,
+        _is_written(argument),
         argument.N if kind == "ints" else None,
     )
+
+
+def _is_written(argument: Any) -> bool:
+    return argument.alias_info is not None and argument.alias_info.is_write
 
 
 def of_overload(name: str, overload: OpOverload) -> Subject:
@@ -219,43 +225,56 @@ def of_overload(name: str, overload: OpOverload) -> Subject:
         DeclarationError: a declaration cannot express its parameters or results.
     """
     schema = overload._schema
+    problems = []
     for result in schema.returns:
         if result.alias_info is not None and not result.alias_info.is_write:
-            raise DeclarationError(
-                f"{name}: returns a view of its argument, and the results of a declared operator "
-                "are tensors of their own. Declare an operator that copies (opsmith.op)."
+            problems.append(
+                "returns a view of its argument, and the results of a declared operator are "
+                "tensors of their own. Declare an operator that copies (opsmith.op)."
             )
-        if result.alias_info is not None:
-            raise DeclarationError(
-                f"{name}: returns the argument that it writes into, and a declared operator that "
-                "writes returns nothing else. Adopt its form without the underscore."
+        elif result.alias_info is not None:
+            inplace = schema.name.endswith("_")
+            names = " and ".join(one.name for one in schema.arguments if _is_written(one))
+            problems.append(
+                f"returns the argument that it writes into ({names}), and a declared operator that "
+                "writes returns nothing else. Adopt its form without "
+                f"{'the underscore' if inplace else names}."
             )
-        if str(result.type) not in ("Tensor", "List[Tensor]"):
-            raise DeclarationError(f"{name}: returns {result.type}, expected tensors")
+        elif str(result.type) not in ("Tensor", "List[Tensor]"):
+            problems.append(f"returns {result.type}, expected tensors")
     found, left_out = [], []
     for argument in schema.arguments:
         known = argument_of(argument)
-        if known is None:
-            if not argument.has_default_value():
-                word = str(argument.real_type).removeprefix("Optional[").removesuffix("]")
-                raise DeclarationError(
-                    f"{name}: argument {argument.name!r} is {word}, which no declaration can carry"
-                )
+        if known is None and not argument.has_default_value():
+            word = str(argument.real_type).removeprefix("Optional[").removesuffix("]")
+            problems.append(f"argument {argument.name!r} is {word}, which no declaration can carry")
+        elif known is None:
             left_out.append(argument.name)
-            continue
-        if left_out:
-            raise DeclarationError(
-                f"{name}: argument {left_out[0]!r}, which no declaration can carry, stands before "
+        elif left_out:
+            problems.append(
+                f"argument {left_out[0]!r}, which no declaration can carry, stands before "
                 f"{argument.name!r}, which is to be declared"
             )
-        found.append(known)
+            left_out.clear()
+        else:
+            found.append(known)
+    if problems:
+        raise DeclarationError("\n".join(f"{name}: {one}" for one in dict.fromkeys(problems)))
     return Subject(name, tuple(found), overload, tuple(left_out))
 
 
-def of_function(name: str, function: type[torch.autograd.Function]) -> Subject:
+def of_function(
+    name: str, function: type[torch.autograd.Function], *, backward: bool = False
+) -> Subject:
     """Return the subject for a ``torch.autograd.Function``.
 
-    A parameter without annotation or default counts as a tensor.
+    A parameter without annotation or default counts as a tensor; with the default `None`, as an
+    optional tensor.
+
+    Args:
+        name: the Function's name in messages.
+        function: the Function.
+        backward: whether a call runs the backward, too, and is refused if it fails.
 
     Raises:
         DeclarationError: a parameter has another type, or is variadic.
@@ -263,18 +282,81 @@ def of_function(name: str, function: type[torch.autograd.Function]) -> Subject:
     parameters = list(inspect.signature(function.forward).parameters.values())
     if function.setup_context is torch.autograd.Function.setup_context:
         parameters = parameters[1:]
-    words = {"int": "int", "float": "float", "bool": "bool", "str": "str"}
+
+    def refuse(message: str) -> Any:
+        raise DeclarationError(f"{name}: {message}")
+
+    resolved = hints.resolve(function.forward, refuse)
     found = []
     for parameter in parameters:
-        written = parameter.annotation
-        word = written if isinstance(written, str) else getattr(written, "__name__", "")
-        kind = words.get(word) or words.get(type(parameter.default).__name__) or "tensor"
         if parameter.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
             raise DeclarationError(
                 f"{name}: its forward takes *{parameter.name}; name each argument"
             )
-        found.append(Argument(parameter.name, kind, default=parameter.default))  # type: ignore[arg-type]
-    return Subject(name, tuple(found), function.apply)
+        found.append(_parameter(name, parameter, resolved.get(parameter.name, guess(parameter))))
+    return Subject(name, tuple(found), _differentiated(function) if backward else function.apply)
+
+
+def _parameter(name: str, parameter: inspect.Parameter, hint: Any) -> Argument:
+    """Return what a parameter of a Function's forward takes, by its type and its default."""
+    default = list(parameter.default) if isinstance(parameter.default, tuple) else parameter.default
+    stripped = hints.strip(hint)
+    kind = stripped.base
+    if kind is Tensor and not isinstance(default, Tensor | type(None) | type):
+        raise DeclarationError(
+            f"{name}: argument {parameter.name!r} is {default!r} by default, which no declaration "
+            "can carry. Let apply take numbers, texts and tensors, and make the rest of them."
+        )
+    many = get_args(kind) if get_origin(kind) in (tuple, list, Sequence) else ()
+    one = type(get_args(kind)[0]) if get_origin(kind) is Literal else (many or (kind,))[0]
+    word = one.__name__ if one in (int, float, bool, str) else "tensor"
+    several = f"{word}s" if many else word
+    optional = stripped.optional or default is None
+    return Argument(parameter.name, several, optional, default)  # type: ignore[arg-type]
+
+
+def _differentiated(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """Return a Function's ``apply`` that runs its backward, too."""
+
+    def apply(*args: Any) -> Any:
+        floating = [
+            isinstance(arg, Tensor) and (arg.is_floating_point() or arg.is_complex())
+            for arg in args
+        ]
+        with torch.enable_grad():
+            given = [
+                arg.detach().requires_grad_() if leaf else arg
+                for arg, leaf in zip(args, floating, strict=True)
+            ]
+            returned = function.apply(*given)
+            results = returned if isinstance(returned, tuple) else (returned,)
+            ends = [one for one in results if isinstance(one, Tensor) and one.requires_grad]
+            leaves = [arg for arg, leaf in zip(given, floating, strict=True) if leaf]
+            if ends:
+                grads = [torch.ones_like(one) for one in ends]
+                torch.autograd.grad(ends, leaves, grads, allow_unused=True)
+        return returned
+
+    return apply
+
+
+def refuse_written(subject: Subject, values: Mapping[str, Any]) -> None:
+    """Refuse a Function that writes into an argument of a call.
+
+    Raises:
+        DeclarationError: naming the argument.
+    """
+    made = subject.made(values)
+    tensors = {name: value for name, value in made.items() if isinstance(value, Tensor)}
+    before = {name: tensor._version for name, tensor in tensors.items()}
+    subject.call(made, HOST)
+    for name, tensor in tensors.items():
+        if tensor._version != before[name]:
+            raise DeclarationError(
+                f"{subject.name}: its forward writes into its argument {name!r} (mark_dirty), and "
+                "an adopted Function may not. Write it as an operator with "
+                f'mutates_args=("{name}",) (opsmith.op).'
+            )
 
 
 def with_example(subject: Subject, values: Mapping[str, Any]) -> Subject:

@@ -15,12 +15,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from opsmith.compat.torch_dispatch import parse_schema
+from opsmith.compat.torch_dispatch import all_operators, parse_schema
 from opsmith.compat.torch_onnx import in_torchscript_export
 from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import ArgumentError, DeclarationError, OpsmithError
@@ -63,7 +64,9 @@ def adopt(
         parallel_dims: see `opsmith.op`.
         where: see `opsmith.op`.
         annotations: for a Function, another function that provides the annotations; by default
-            ``forward``, whose parameters without annotation are tensors.
+            ``forward``, whose parameters without annotation are tensors. If it has a body, it is
+            the reference, with whose gradient `opsmith check` compares ``backward``: a gradient
+            that is deliberately not the derivative (straight through) is stated by ``detach``.
 
     Returns:
         An operator. For a Function, ``backward`` and ``symbolic`` are kept, and its ``apply`` calls
@@ -167,8 +170,11 @@ def overload_of(name: str) -> OpOverload:
     namespace, _, short = qualname.partition("::")
     packet = getattr(getattr(torch.ops, namespace), short, None) if short else None
     if packet is None:
+        known = any(one.startswith(f"{namespace}::") for one in all_operators())
+        absent = not known and namespace.isidentifier() and find_spec(namespace) is None
         raise DeclarationError(
             f"{name}: PyTorch has no such operator. Import the package that defines it first."
+            + (f" No package {namespace} is installed here." if short and absent else "")
         )
     overloads = packet.overloads()
     if (wanted or "default") not in overloads:
@@ -293,7 +299,7 @@ def _adopt_function(
         parameters = parameters[1:]
     resolved = hints.resolve(source, functools.partial(_refuse_annotation, qualname))
     reference.__annotations__ = {
-        **{p.name: resolved.get(p.name, _guess(p)) for p in parameters},
+        **{p.name: resolved.get(p.name, guess(p)) for p in parameters},
         "return": resolved.get("return", Tensor),
     }
     reference.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
@@ -306,6 +312,8 @@ def _adopt_function(
     operator = declare(qualname, reference, **options)
     if not operator.signature.shaped:
         operator.register_fake(_fake(qualname, reference))
+    if annotated is not None and not _is_empty(annotated):
+        operator.reference = annotated
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         if takes_ctx:
@@ -375,10 +383,19 @@ def _refuse_annotation(qualname: str, message: str) -> Any:
     raise DeclarationError(f"{qualname}: {message}")
 
 
-def _guess(parameter: inspect.Parameter) -> Any:
+def guess(parameter: inspect.Parameter) -> Any:
     """Return the type of a parameter without annotation: its default's type, else a tensor."""
-    kind = type(parameter.default)
-    return kind if kind in (int, float, bool, str) else Tensor
+    default, plain = parameter.default, (int, float, bool, str)
+    if default is None:
+        return Tensor | None
+    if (
+        isinstance(default, tuple | list)
+        and default
+        and all(type(one) in plain[:3] for one in default)
+    ):
+        kinds = {type(one) for one in default}
+        return tuple[tuple([kinds.pop() if len(kinds) == 1 else float] * len(default))]  # type: ignore[misc]
+    return type(default) if type(default) in plain else Tensor
 
 
 def _fake(qualname: str, reference: Callable[..., Any]) -> Callable[..., Any]:

@@ -61,7 +61,15 @@ def test_a_function_is_adopted_by_its_apply_too(cli, tmp_path, known_as):
             "nms",
             "'nms': name an operator, as in torchvision::nms, or a torch.autograd.",
         ),
-        ("draft_none::nms", "draft_none::nms: PyTorch has no such operator. Import the package"),
+        (
+            "draft_none::nms",
+            "draft_none::nms: PyTorch has no such operator. Import the package that defines it "
+            "first. No package draft_none is installed here. (--import MODULE)",
+        ),
+        (
+            "aten::nms",
+            "aten::nms: PyTorch has no such operator. Import the package that defines it first. (-",
+        ),
         ("aten::add.Nobody", "aten::add.Nobody: there is no such overload; there are aten::add."),
     ],
 )

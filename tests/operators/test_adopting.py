@@ -79,7 +79,7 @@ def test_a_symbolic_is_kept_as_the_first_translation() -> None:
 
 
 def test_a_parameter_without_an_annotation_is_what_its_default_is() -> None:
-    def forward(ctx, a, k=2.0, n=1, on=True, how="a"):
+    def forward(ctx, a, k=2.0, n=1, on=True, how="a", size=(2, 2), scales=(1, 0.5), bias=None):
         return a * k
 
     guessed = opsmith.adopt(function("Guessed", forward=forward), "adopting::guessed")
@@ -89,7 +89,53 @@ def test_a_parameter_without_an_annotation_is_what_its_default_is() -> None:
         "int",
         "bool",
         "str",
+        "tuple[int, int]",
+        "tuple[float, float]",
+        "Tensor",
     ]
+    assert guessed.signature.parameters[-1].optional
+
+
+def signs(name: str, bound: float) -> Any:
+    """A Function that gives signs; its gradient passes where x is not beyond a bound."""
+
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sign()
+
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (x.abs() <= bound)
+
+    return function(name, forward=forward, backward=backward)
+
+
+def passing(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    """Say what the gradient flows through, beside a value that has none."""
+    passed = torch.where(x.abs() <= 1, x, 0)
+    return x.sign() + (passed - passed.detach())
+
+
+def silent(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]: ...
+
+
+@pytest.mark.slow(cases=3)
+@pytest.mark.parametrize(
+    ("bound", "reference", "codes"),
+    [
+        (1.0, passing, set()),
+        (2.0, passing, {"OPS-GRADIENT-WRONG", "OPS-GRADIENT-NUMERIC"}),
+        (1.0, silent, {"OPS-GRADIENT-NUMERIC"}),  # nothing says that it is meant
+    ],
+)
+def test_a_gradient_that_is_not_the_derivative_is_stated_by_the_reference(
+    bound: float, reference: Any, codes: set[str]
+) -> None:
+    name = f"{reference.__name__}_{bound:.0f}"
+    sign = opsmith.adopt(signs(name, bound), f"adopting::{name}", annotations=reference)
+    rows = ["reference", "gradient", "gradcheck"]
+    report = checks.run(sign, select=rows, isolate=False)
+    assert {row.code for row in report.rows if row.code} == codes, report.rows
 
 
 def test_annotations_that_opsmith_does_not_read_are_refused_by_name() -> None:

@@ -113,7 +113,7 @@ def test_what_is_missing_is_said_with_how_to_import_it(spec: str, tmp_path: Path
         specified("specified_nowhere::clip", spec)
     assert str(caught.value) == (
         "specified_nowhere::clip: PyTorch has no such operator. Import the package that defines "
-        "it first. (--import MODULE)"
+        "it first. No package specified_nowhere is installed here. (--import MODULE)"
     )
     package = tmp_path / "specified_late.py"
     package.write_text(
