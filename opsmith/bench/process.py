@@ -62,7 +62,7 @@ class _Timed:
         from opsmith.checks.cases.reruns.import_location import Location, obtain
         from opsmith.operators.importing import import_module
 
-        sys.path[:] = request["path"]
+        sys.path[:], sys.argv[:] = request["path"], request["argv"]
         operator = obtain(Location.from_json(request["location"]))
         if request["candidate"] is not None:
             import_module(request["candidate"])

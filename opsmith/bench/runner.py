@@ -30,6 +30,7 @@ from opsmith.checks.cases.subject import REFERENCE, Subject, subjects_of
 from opsmith.errors import OpsmithError
 from opsmith.operators import Operator
 from opsmith.operators.core.cost import Cost
+from opsmith.operators.importing import end_import
 
 Progress = Callable[[int, int, str], None]
 
@@ -90,6 +91,7 @@ def run(
         NotLocatedError: an operator is not declared in a file.
         NoSuchContestantError: `only` names no contestant.
     """
+    end_import("opsmith.bench.run")
     many = [operators] if isinstance(operators, Operator) else list(operators)
     machine = describe()
     benchmark = Benchmark(machine=machine)

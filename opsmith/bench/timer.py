@@ -80,6 +80,7 @@ class Stopwatch(Supervised):
             "reference": reference,
             "device": device,
             "path": [path for path in sys.path if path],
+            "argv": sys.argv,
         }
         self._time_limit = time_limit
         self._number = 0

@@ -44,6 +44,7 @@ from opsmith.checks.workers.worker_pool import borrowed
 from opsmith.errors import MissingDependencyError, OpsmithError
 from opsmith.kernels import get_device
 from opsmith.operators import Operator
+from opsmith.operators.importing import end_import
 
 #: The message of a kernel's other rows if its build failed, since the build is not tried again.
 NOT_BUILT = "not built"
@@ -121,6 +122,7 @@ def run(
         UnknownCheckError: `select` names no check, or a flag turns on no check.
         MissingDependencyError: hypothesis is not installed, or a requested device is absent.
     """
+    end_import("opsmith.checks.run")
     started = time.monotonic()
     many = [operators] if isinstance(operators, Operator) else list(operators)
     if cases and len(many) != 1:

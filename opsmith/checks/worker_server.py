@@ -75,7 +75,7 @@ def _import_all() -> None:
 def _be_template(answers: int) -> None:
     rows = Children()
     for request in _requests():
-        sys.path[:] = request["path"]
+        sys.path[:], sys.argv[:] = request["path"], request["argv"]
         os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         if request["folder"]:
             os.chdir(request["folder"])
@@ -240,7 +240,7 @@ def _caller(
         )
         caller = Caller(launch, request["limit"], again=False, alive=alive)
     else:
-        setup = {"location": request["location"], "path": request["path"]}
+        setup = {name: request[name] for name in ("location", "path", "argv")}
         caller = Caller(python(kernel_server.__name__), request["limit"], setup=setup, alive=alive)
     caller.start()
     return caller

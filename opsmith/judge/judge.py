@@ -39,7 +39,7 @@ from opsmith.kernels.build.scratch import held_folder
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import holds_tensors
 from opsmith.operators.core.torch_threads import threads
-from opsmith.operators.importing import module_name
+from opsmith.operators.importing import end_import, module_name
 
 _KERNEL = "candidate"
 #: Number of compared calls that look for a result that earlier calls made wrong. A number drawn
@@ -147,6 +147,7 @@ def judge(
         NothingJudgedError: the candidate registers no kernel for an operator of `spec`.
         LoadError: a file is missing, or `spec` cannot be imported or declares no operator.
     """
+    end_import("opsmith.judge.judge")
     for path in (spec, candidate):
         if not Path(path).is_file():
             raise LoadError(f"no such file: {path}")

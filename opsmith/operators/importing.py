@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import importlib.util
 import sys
 import sysconfig
 import traceback
+import warnings
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +21,37 @@ from opsmith.operators.core import registry
 from opsmith.operators.core.operator import Operator
 from opsmith.operators.core.source_location import shown_path
 from opsmith.signature.suggestions import annotation_slip
+
+#: Whether this context imports a file of the user's, and whether this process imports one that its
+#: parent has imported. A thread that the file starts is in no context of its parent's.
+_importing = ContextVar("importing", default=False)
+_imports_again = False
+
+
+class ImportEndedError(BaseException):
+    """Ends the import of a file at a call that checks or times; what stands above is declared.
+
+    No `Exception`, so that the file does not handle it.
+    """
+
+
+def end_import(what: str) -> None:
+    """End the import of a user's file, if this is called while that file is imported.
+
+    The process that imports the file only needs what it declares. It would call this again in each
+    process that it starts.
+
+    Args:
+        what: the function that is called.
+
+    Raises:
+        ImportEndedError: a file is being imported.
+    """
+    if _imports_again or _importing.get():
+        raise ImportEndedError(
+            f"{what} is called while this file is imported, which ends the import here. Put the "
+            'call below if __name__ == "__main__":'
+        )
 
 
 @dataclass(frozen=True)
@@ -113,7 +147,11 @@ def import_module(source: str) -> ModuleType:
     Raises:
         LoadError: the source does not exist, or importing it raised.
     """
-    return _import_file(Path(source), source) if _is_path(source) else _import_module(source)
+    token = _importing.set(True)
+    try:
+        return _import_file(Path(source), source) if _is_path(source) else _import_module(source)
+    finally:
+        _importing.reset(token)
 
 
 def _is_path(source: str) -> bool:
@@ -155,10 +193,8 @@ def _import_file(path: Path, source: str) -> ModuleType:
     if loaded is not None and _is_file_of(loaded, path):
         return loaded
     try:
-        if "." in name:
-            return importlib.import_module(name)
         return _import_single_file(name, path)
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, ImportEndedError) as error:
         raise raised(source, error) from error
 
 
@@ -174,13 +210,12 @@ def module_name(path: Path) -> tuple[Path, str]:
 
 
 def _import_single_file(name: str, path: Path) -> ModuleType:
-    """Import a file outside packages by its stem, or by a unique name if the stem means another."""
+    """Import a file by its name, or by a unique name if outside packages its stem means another."""
     found = importlib.util.find_spec(name) if name not in sys.modules else None
-    if found is None or found.origin is None or Path(found.origin).resolve() != path:
+    unknown = found is None or found.origin is None or Path(found.origin).resolve() != path
+    if "." not in name and unknown:
         name = f"{name}_{hashlib.sha256(bytes(path)).hexdigest()[:8]}"
-        if name in sys.modules:
-            return sys.modules[name]
-    return _load(name, path)
+    return sys.modules.get(name) or _load(name, path)
 
 
 def import_again(name: str, path: Path) -> None:
@@ -189,18 +224,17 @@ def import_again(name: str, path: Path) -> None:
     Raises:
         LoadError: `path` is not a Python file.
     """
+    global _imports_again
     # `__main__` is this process's script; operators are found by their own names.
     name = "__opsmith_main__" if name == "__main__" else name
-    if name in sys.modules:
-        return
+    _imports_again = True
     try:
-        found = importlib.util.find_spec(name)
-    except (ImportError, ValueError):
-        found = None
-    if found is not None and found.origin and Path(found.origin).resolve() == path:
-        importlib.import_module(name)
-    else:
-        _load(name, path)
+        with contextlib.suppress(ImportError, ValueError):
+            importlib.util.find_spec(name)  # imports the packages that the file is in
+        if name not in sys.modules:
+            _load(name, path)
+    finally:
+        _imports_again = False
 
 
 def _load(name: str, path: Path) -> ModuleType:
@@ -212,10 +246,23 @@ def _load(name: str, path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
+    except BaseException as error:
+        line = _ended_at(error, path) if isinstance(error, ImportEndedError) else 0
+        if not line:
+            del sys.modules[name]
+            raise
+        if not _imports_again:
+            warnings.warn_explicit(str(error), RuntimeWarning, str(path), line)
+    if "." in name:
+        package, _, own = name.rpartition(".")
+        setattr(sys.modules[package], own, module)
     return module
+
+
+def _ended_at(error: ImportEndedError, path: Path) -> int:
+    """Return the line of a file whose import ended; 0 if it was that of a file it imports."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.name == "<module>"]
+    return (frames[-1].lineno or 0) if frames[-1].filename == str(path) else 0
 
 
 def _import_module(name: str) -> ModuleType:
@@ -226,7 +273,7 @@ def _import_module(name: str) -> ModuleType:
         if error.name is not None and _is_within(name, error.name):
             raise LoadError(f"no file {name}, and no module named {error.name!r}") from error
         raise raised(name, error) from error
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, ImportEndedError) as error:
         raise raised(name, error) from error
 
 
@@ -248,7 +295,7 @@ def raised(source: str, error: BaseException) -> LoadError:
     for frame in traceback.extract_tb(error.__traceback__):
         if _is_users(frame.filename):
             where = f"{shown_path(frame.filename)}:{frame.lineno}"
-    if isinstance(error, OpsmithError):
+    if isinstance(error, OpsmithError | ImportEndedError):
         return LoadError(f"{where}: {error}")
     slip = annotation_slip(error)
     own = f"{type(error).__name__}: {error}"

@@ -55,7 +55,7 @@ class Known:
         """Import the operator from the location in the request."""
         from opsmith.checks.cases.reruns.import_location import Location, obtain
 
-        sys.path[:] = request["path"]
+        sys.path[:], sys.argv[:] = request["path"], request["argv"]
         self._operator = obtain(Location.from_json(request["location"]))
         return {}
 

@@ -156,6 +156,7 @@ class Worker(Supervised):
         while True:
             request = {
                 "path": sys.path,
+                "argv": sys.argv,
                 "folder": _folder(),
                 "location": location.to_json(),
                 "check": check.name,

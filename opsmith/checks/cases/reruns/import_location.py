@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from opsmith.errors import LoadError, OpsmithError
+from opsmith.errors import OpsmithError
 from opsmith.operators import Operator
 from opsmith.operators.adopted import Specification, all_adopted
 from opsmith.operators.core import registry
-from opsmith.operators.importing import import_again
+from opsmith.operators.importing import ImportEndedError, import_again, raised
 from opsmith.operators.spec_file import take
 
 
@@ -111,8 +111,8 @@ def obtain(location: Location) -> Operator:
     for name, file in location.modules:
         try:
             import_again(name, Path(file))
-        except LoadError as error:
-            raise NotLocatedError(str(error)) from error
+        except (Exception, SystemExit, ImportEndedError) as error:
+            raise NotLocatedError(str(raised(file, error))) from error
     if location.specification is not None:
         try:
             take(location.specification)
