@@ -96,7 +96,7 @@ class CheckItem(pytest.Item):
     def runtest(self) -> None:
         """Run the check; skip it if it does not apply to the kernel."""
         row = self._test.run()
-        self.user_properties.append((_PROPERTY, f"{row.operator} {row.check}"))
+        self.user_properties.append((_PROPERTY, f"{row.operator} {row.kernel} {row.check}"))
         if row.status in ("not applicable", "not run"):
             pytest.skip(row.message)
         self.user_properties += [("cases", row.cases), ("error", row.error)]
@@ -122,36 +122,41 @@ class CheckFailedError(Exception):
 
 
 class _Unchecked:
-    """Ends a test run with pytest's exit code for "no tests ran" if an operator was not checked.
+    """Ends a test run with pytest's exit code for "no tests ran" if no kernel was looked at.
 
-    A check that does not apply is a skipped test; if all checks of an operator are skipped, nothing
-    else reports it.
+    A check that does not apply is a skipped test; if all checks of an operator's kernels are
+    skipped, nothing else reports it.
     """
 
     def __init__(self) -> None:
-        self._ran: dict[str, dict[str, bool]] = {}
+        self._ran: list[tuple[list[str], str | None]] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note whether a check ran; with pytest-xdist, only the reporting process calls this."""
         for name, value in report.user_properties if report.when == "call" else ():
             if name == _PROPERTY:
-                operator, check = str(value).split()
-                # If only the build of an operator ran, the operator has not been checked.
-                self._ran.setdefault(operator, {})[check] = not report.skipped
+                skipped = report.longrepr if isinstance(report.longrepr, tuple) else ("", 0, "")
+                why = skipped[2].removeprefix("Skipped: ")
+                self._ran.append((str(value).split(), why if report.skipped else None))
 
-    def _operators(self) -> list[str]:
-        def ran(checks: dict[str, bool]) -> bool:
-            return any(checks[name] for name in checks if name != "build" or len(checks) == 1)
+    def _unchecked(self) -> dict[str, str]:
+        if not self._ran:
+            return {}
+        from opsmith.checks.report.rows import Results, Row
 
-        return [operator for operator, checks in self._ran.items() if not ran(checks)]
+        rows = [
+            Row(*names, status="passed" if why is None else "not run", message=why or "")
+            for names, why in self._ran
+        ]
+        return Results(rows).unchecked
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Set the exit code."""
         worker = hasattr(session.config, "workerinput")  # pytest-xdist's
-        if self._operators() and exitstatus == pytest.ExitCode.OK and not worker:
+        if self._unchecked() and exitstatus == pytest.ExitCode.OK and not worker:
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the operators that were not checked."""
-        for operator in self._operators():
-            terminalreporter.write_line(f"{operator}: nothing was checked", yellow=True)
+        for operator, why in self._unchecked().items():
+            terminalreporter.write_line(f"{operator}: {why}", yellow=True)

@@ -14,7 +14,7 @@ _HEAD = """# Commands
 `opsmith COMMAND --help` prints what stands here. An error is one message on stderr; `--debug` shows
 the traceback, in commands that have it. The exit code is 0 where all is well, 1 where a check or an
 operation failed, 2 where the command line is wrong, 5 where nothing failed and a check was
-cut short, or nothing was checked, judged or built for an operator.
+cut short, or of an operator no kernel was looked at, judged or built.
 """
 
 

@@ -78,6 +78,8 @@ QUICK = (
     "exact",
     "bounds",
     "schedules",
+    "cuda-on-cpu",
+    "triton-interpreter",
     "layouts",
     "fake",
     "mutation",

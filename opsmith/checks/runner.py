@@ -29,7 +29,7 @@ from opsmith.checks.cases.reruns.rerun_case import Replay
 from opsmith.checks.cases.reruns.rerun_command import command_of
 from opsmith.checks.cases.reruns.user_cases import keep_given, write_cases
 from opsmith.checks.cases.settings import Settings
-from opsmith.checks.cases.subject import Subject, subject_on, subjects_of
+from opsmith.checks.cases.subject import REFERENCE, Subject, subject_on, subjects_of
 from opsmith.checks.isolation.kernel_client import Caller
 from opsmith.checks.isolation.process_state import Surroundings
 from opsmith.checks.protocol import Check, selected
@@ -167,7 +167,9 @@ def run(
                     row = _here(check, subject, shared, histories[_kernel_of(subject)])
                 schedule.give(position, row)
     elapsed = time.monotonic() - started
-    return Report(schedule.rows(), seed, elapsed, left_out, allow_cut_short)
+    own = (subject.operator for subject, _ in plan if not subject.adopted)
+    bare = dict.fromkeys(one.name for one in own if list(one.kernels) == [REFERENCE])
+    return Report(schedule.rows(), seed, elapsed, left_out, allow_cut_short, list(bare))
 
 
 class _FirstToTell:

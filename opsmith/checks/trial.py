@@ -260,6 +260,7 @@ class Trial:
         """
         comparison = compare(actual, truth)
         self.counts.record_error(comparison.error)
+        self.counts.compared += comparison.elements
         if comparison.problem is not None:
             wrong = code or self.attribution.wrong
             known = wrong if comparison.code.startswith("OPS-VALUE-") else ""
@@ -271,9 +272,16 @@ class Trial:
     # --- what the check comes to -------------------------------------------------------------
 
     def passed(self) -> tuple[Status, str]:
-        """Return the status of a check without failures, and the reason if it was cut short."""
+        """Return the status of a check without failures, and the reason if it was cut short.
+
+        Raises:
+            Inapplicable: results were compared, and none had an element.
+        """
         stopped = self.counts.due.describe(self.counts.ran, self.settings.seconds)
         if not stopped:
+            cases = self.counts.ran
+            empty = self.counts.error is not None and not self.counts.compared
+            self.need(not empty, f"no result of {cases} cases has an element to compare")
             return "passed", ""
         if self.replay.alone:
             self.notes.append(stopped)

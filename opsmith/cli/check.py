@@ -173,7 +173,7 @@ def check(
         bool,
         typer.Option(
             "--quick",
-            help="Run only the eleven checks that find most faults, with few cases: no runtime "
+            help="Run only the thirteen checks that find most faults, with few cases: no runtime "
             "except PyTorch's eager mode, no compiler except the kernel's own.",
         ),
     ] = False,
@@ -258,7 +258,7 @@ def check(
     """Build, then compare everything derived from a declaration with its reference.
 
     Exit code 0: all that ran passed. 1: something failed. 2: the command line is wrong. 5: nothing
-    failed, and a check was cut short or nothing was checked for an operator.
+    failed, and a check was cut short or no kernel of an operator was looked at.
     """
     _refuse_reports(files)
     if quick and select:

@@ -476,9 +476,16 @@ def compare_cases(
             most=4,
             keep=lambda case: _fits(case) and keep(case),
         )
-    trial.need(ready.cases, "no case has results of real numbers that can be compared")
+    equal = ready.elements - ready.undecided
+    trial.need(
+        equal,
+        f"none of {ready.elements} elements can be compared as a formula (roots, functions without "
+        "laws, rounded constants)"
+        if ready.elements
+        else "no case has results of real numbers that can be compared",
+    )
     note = (
-        f"{ready.elements - ready.undecided} elements of {ready.cases} cases equal as formulas, "
+        f"{equal} elements of {ready.cases} cases equal as formulas, "
         "rounding and overflow apart; an unequal formula of degree up to 4096 escapes with a "
         "probability below 2^-50"
     )

@@ -145,7 +145,7 @@ def _exported_gradient(target: Target, proof: GradientProof, trial: Trial) -> No
             most=_MOST,
             keep=has_leaves,
         )
-        trial.need(compared or not refused, "".join(refused[:1]))
+        trial.need(compared, next(iter(refused), "neither gradient is differentiable PyTorch"))
         if refused:
             trial.notes.append(
                 f"{proof.what} has no gradient for {len(refused)} of the "

@@ -38,11 +38,13 @@ class Comparison:
         error: the largest error, in units of the tolerance; at most 1 if all results are right.
         problem: description of the problem, or `None`.
         code: failure code of the problem.
+        elements: number of elements that were compared.
     """
 
     error: float
     problem: str | None = None
     code: str = ""
+    elements: int = 0
 
 
 def compare(actual: Sequence[Tensor], truth: Expected) -> Comparison:
@@ -62,7 +64,7 @@ def compare(actual: Sequence[Tensor], truth: Expected) -> Comparison:
         if problem:
             return Comparison(float("inf"), problem, "OPS-RESULT-DECLARED")
     truth = _of_the_same_choices(truth, actual, claims)
-    worst = Comparison(0.0)
+    worst, elements = Comparison(0.0), 0
     for position, name in enumerate(truth.names):
         value = plain(actual[position])
         expected = truth.values[position]
@@ -77,8 +79,10 @@ def compare(actual: Sequence[Tensor], truth: Expected) -> Comparison:
             continue
         claim = claims.get(position)
         ratio = _ratios(value, expected, _allowed(truth, position, value))
+        elements += ratio.numel()
         if truth.undefined is not None:
             ratio = torch.where(truth.undefined[position], 0.0, ratio)
+            elements -= int(truth.undefined[position].sum())
         if claim is not None and claim.selection is not None and bool((ratio > 1).any()):
             try:
                 ratio = claim.selection.ratio(value, expected)
@@ -97,7 +101,7 @@ def compare(actual: Sequence[Tensor], truth: Expected) -> Comparison:
             worst = Comparison(found, problem, _kind(value, expected, ratio))
         elif found > worst.error and worst.problem is None:
             worst = Comparison(found)
-    return worst
+    return replace(worst, elements=elements)
 
 
 def _of_the_same_sizes(truth: Expected, actual: Sequence[Tensor]) -> Expected:

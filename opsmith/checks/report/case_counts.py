@@ -110,6 +110,7 @@ class CaseCounts:
         refusal: the reference's message for the last refused case.
         error: the largest error so far, as a multiple of the tolerance; `None` before any
             comparison.
+        compared: number of elements that were compared.
         cohort: the family that sampled cases belong to, for the report.
         tally: counts the cases that ran.
         due: counts the samples that were to run.
@@ -119,6 +120,7 @@ class CaseCounts:
     refused: int = 0
     refusal: str = ""
     error: float | None = None
+    compared: int = 0
     cohort: str = "normal"
     tally: Tally = field(default_factory=Tally)
     due: Due = field(default_factory=Due)

@@ -40,6 +40,7 @@ def to_json(report: Results) -> str:
         "opsmith": version(),
         "torch": torch.__version__,
         "python": platform.python_version(),
+        "without_kernel": report.without_kernel,
         "rows": [plain(row) for row in report.rows],
         "left_out": [
             {"operator": row.operator, "kernel": row.kernel, "check": row.check}
@@ -70,11 +71,14 @@ def to_junit(report: Results) -> str:
             root, "testsuite", name=operator, tests="1", failures="0", errors="1", skipped="0"
         )
         test = ElementTree.SubElement(suite, "testcase", classname=operator, name="checked")
-        first = _speakable(f"nothing was checked: {reason}").partition("\n")[0]
-        ElementTree.SubElement(test, "error", type="nothing was checked", message=first)
+        what = _speakable(reason)
+        ElementTree.SubElement(test, "error", type=what.partition(":")[0], message=what)
     for operator, kernel, rows in report.groups(left_out=True):
         counts = _counts(rows, report.allow_cut_short)
         suite = ElementTree.SubElement(root, "testsuite", counts, name=f"{operator} ({kernel})")
+        if operator in report.without_kernel:
+            properties = ElementTree.SubElement(suite, "properties")
+            ElementTree.SubElement(properties, "property", name="kernel", value="none")
         for row in rows:
             test = ElementTree.SubElement(
                 suite,

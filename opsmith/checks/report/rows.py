@@ -14,6 +14,10 @@ Status = Literal["passed", "failed", "cut short", "not applicable", "not run"]
 Outcome = Literal["passed", "failed", "incomplete"]
 #: The statuses of rows without any tried case.
 UNTRIED: tuple[Status, ...] = ("not applicable", "not run")
+#: The kernel of rows about the reference itself.
+_REFERENCE = "reference"
+#: The checks that compile a kernel and do not call it.
+_COMPILING = ("build", "nvcc")
 #: The beginning of the note on samples that the reference rejected.
 REFUSED = "the reference refused"
 
@@ -124,6 +128,7 @@ class Results:
         elapsed: duration of the run in seconds, with some rows in parallel; 0 if it is unknown.
         left_out: a row with the status *not run* for each check that the selection left out.
         allow_cut_short: whether a run with checks that were cut short counts as complete.
+        without_kernel: the operators that have no kernel, so that their references were checked.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -131,6 +136,7 @@ class Results:
     elapsed: float = 0.0
     left_out: list[Row] = field(default_factory=list)
     allow_cut_short: bool = False
+    without_kernel: list[str] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -146,14 +152,18 @@ class Results:
 
     @property
     def unchecked(self) -> dict[str, str]:
-        """Return the operators for which no check tried a case, each with the reason."""
+        """Return the operators of which no kernel was looked at: what was not, and why."""
         found = {}
         for operator in dict.fromkeys(row.operator for row in self.rows):
             rows = [row for row in self.rows if row.operator == operator]
             # A kernel that was only built is not checked, unless only the build was requested.
-            rows = [row for row in rows if row.check != "build"] or rows
-            if all(row.status in UNTRIED for row in rows):
-                found[operator] = "; ".join(dict.fromkeys(row.message for row in rows))
+            rows = [row for row in rows if row.check not in _COMPILING] or rows
+            kernels = [row for row in rows if row.kernel != _REFERENCE] or rows
+            if all(row.status in UNTRIED for row in kernels):
+                looked = any(row.status not in UNTRIED for row in rows)
+                what = "no kernel was looked at" if looked else "nothing was checked"
+                reasons = dict.fromkeys(row.message.partition("\n")[0] for row in kernels)
+                found[operator] = f"{what}: {'; '.join(reasons)}"
         return found
 
     @property
@@ -170,7 +180,7 @@ class Results:
         if not self.rows:
             yield "nothing was checked: there is no operator, or no check of one"
         for operator, reason in self.unchecked.items():
-            yield f"{operator}: nothing was checked: {reason}"
+            yield f"{operator}: {reason}"
         for operator, kernel, rows in () if self.allow_cut_short else self.groups():
             names = [row.check for row in rows if row.status == "cut short"]
             if names:
@@ -179,15 +189,17 @@ class Results:
                     "enough: give more (--seconds), or take that for passed (--allow-cut-short)"
                 )
 
-    def remainder(self) -> str:
-        """Return a line with the number of checks left out and how to run them; empty if none."""
+    def remarks(self) -> Iterator[str]:
+        """Yield what has no kernel, and the number of checks left out and how to run them."""
+        for operator in self.without_kernel:
+            yield f"{operator} has no kernel: its reference was checked"
         names = {row.check for row in self.left_out} - {row.check for row in self.rows}
         if not names:
-            return ""
+            return
         files = {row.command.partition(" --check ")[0] for row in self.rows if row.command}
         plural = "check was" if len(names) == 1 else "checks were"
         line = f"{len(names)} {plural} not asked for."
-        return "\n  ".join([f"{line} To run all:", *sorted(files)]) if files else line
+        yield "\n  ".join([f"{line} To run all:", *sorted(files)]) if files else line
 
     def raise_failures(self) -> None:
         """Raise an exception if a check failed, or if the run is incomplete.

@@ -171,9 +171,9 @@ def ending(report: Results, *, chosen: bool = True) -> Iterator[Any]:
     for gap in report.gaps():
         yield Text("")
         yield Text(gap, style="yellow", overflow="fold")
-    if report.remainder():
+    for said in report.remarks():
         yield Text("")
-        yield Text(report.remainder(), style="dim")
+        yield Text(said, style="dim")
     yield Text("")
     yield Text("error: the largest error found, in units of its tolerance", style="dim")
     yield Text(report.summary(), style=f"bold {_STYLES[report.outcome]}")
