@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from opsmith.checks.cases.reruns.failure_database import Stored
 
 
+#: Seconds in which one case is repeated.
+_REPEAT_SECONDS = 5.0
 #: The beginning of the message where the reference accepts no sample.
 REFUSES_ALL = "the reference refuses every sampled case"
 
@@ -188,7 +191,10 @@ class CaseSource:
         elif most is not None:
             kept = few_of(kept, most)
         for case in kept:
-            self.runner.one(body, adapt(case) if adapt is not None and not given else case)
+            deadline = time.monotonic() + _REPEAT_SECONDS
+            for turn in range(self.settings.repeats):
+                if turn < 2 or time.monotonic() < deadline:
+                    self.runner.one(body, adapt(case) if adapt is not None and not given else case)
 
     def _is_dynamic(self, pair: tuple[Case, Case]) -> bool:
         different = shapes_of(pair[0]) != shapes_of(pair[1])

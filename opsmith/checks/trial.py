@@ -107,6 +107,7 @@ class Trial:
         sampler = CaseSampler(name, self.settings, self.counts)
         self.cases = CaseSource(subject, self.settings, self.counts, self.runner, sampler)
         self.kernel = KernelCaller(subject, name, self.attribution, caller, keep)
+        self.kernel.threads = self.settings.threads or self.kernel.threads
         self.truths = TruthSource(subject.operator, self.settings, self.notes)
 
     @property

@@ -53,7 +53,8 @@ class TruthSource:
         beside: Sequence[Tensor] | None = None,
     ) -> Truth:
         """Return the right results for `case`, reusing those of another row of the run."""
-        if not (self.settings.truths and self.settings.shared) or case.sampled:
+        once = case.sampled and self.settings.repeats == 1
+        if not (self.settings.truths and self.settings.shared) or once:
             return compute(None)
         # The right results do not depend on the memory layout of the arguments.
         plain = replace(case, layouts={}, same=(), shift=0)

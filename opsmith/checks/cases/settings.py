@@ -21,6 +21,8 @@ class Settings:
         stores: whether failing cases are saved for later runs.
         recalls: whether saved failing cases are tried first.
         given: a file with the only cases to run (see `user_cases`); empty to run the usual cases.
+        repeats: how often each of these cases runs, as long as there is time.
+        threads: number of threads of the kernel; 0 for those of the process.
         devices: the requested device types; empty to check all that this machine has.
         warp: number of threads in a warp of CUDA kernels that are emulated.
     """
@@ -34,5 +36,7 @@ class Settings:
     stores: bool = False
     recalls: bool = False
     given: str = ""
+    repeats: int = 1
+    threads: int = 0
     devices: tuple[str, ...] = ()
     warp: int = 32

@@ -48,7 +48,7 @@ def determinism(trial: Trial) -> None:
     operator, rule = trial.operator, trial.operator.rule
     tags = [tag.name for tag in operator.overload.tags if tag in _TAGS]
     trial.need(not tags, f"tagged {', '.join(tags)}")
-    trial.kernel.threads = max(2, trial.kernel.threads)
+    trial.kernel.threads = trial.settings.threads or max(2, trial.kernel.threads)
     kernel = _Claims(
         repeats=trial.subject.kernel != REFERENCE,
         any_threads=trial.subject.implementation.source is not None,

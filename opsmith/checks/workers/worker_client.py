@@ -44,6 +44,13 @@ _NONE = "none"
 _IMPORT_SECONDS = 20.0
 
 
+#: How often a call that failed is repeated, to tell earlier calls from threads as the cause.
+_REPEATS = 100
+_RACES = (
+    "However often it is repeated, one thread gives the right results: either two pieces of the "
+    "work write to one place, or the result depends on how the work is cut."
+)
+_FINDS_RACES = " --check sanitize-thread names the lines of two threads that meet."
 _DEPENDS = (
     "The same call is right in a fresh process: what it gives depends on earlier calls. Does the "
     "kernel keep a result, count its calls, or read memory that it did not write?"
@@ -174,7 +181,7 @@ class Worker(Supervised):
             if isinstance(end, Row):
                 if worst is None or end.status == "failed":
                     whole = repeated(subject, check.name, settings)
-                    end = self._beside_fresh(check, end, request, limit, whole)
+                    end = self._beside_fresh(check, subject, end, request, limit, whole)
                     return replace(end, seconds=time.monotonic() - started)
                 # The check crashed before, and not this time; the crash is what counts.
                 shown = self._shown(request, limit, worst[0].key)
@@ -195,31 +202,48 @@ class Worker(Supervised):
                 return self._row(check, subject, settings, worst, started, note, shown)
 
     def _beside_fresh(
-        self, check: Check, row: Row, request: dict[str, Any], limit: float, whole: str
+        self,
+        check: Check,
+        subject: Subject,
+        row: Row,
+        request: dict[str, Any],
+        limit: float,
+        whole: str,
     ) -> Row:
         """Return a row, changed if its failing call gives the right results in a fresh process.
 
-        Then its snippet is `whole`: Python that runs the whole check.
+        It may give them there with one thread only, or whatever the threads. Then the snippet is
+        `whole`: Python that runs the whole check.
         """
         key, crashed = self._replay.key, self._replay.crashed
         crashed |= key in request["crashed"]
         slow = check.compiles and check.runtime not in _QUICK
         # A case by itself is called plainly, so it says nothing about modes and threads.
         plain = row.code != "OPS-STATE-MODE"
-        tried = row.status == "failed" and key and plain and not slow
-        if not tried or not self._is_right_alone(request, limit):
+        if row.status != "failed" or not key or not plain or slow:
             return row
+        alone = self._is_right_alone(request, limit)
         first, *said = row.message.split("\n")
+        if check.apart and not crashed:
+            again = alone and self._is_right_alone(request, limit, repeats=_REPEATS)
+            if not again and self._is_right_alone(request, limit, repeats=_REPEATS, threads=1):
+                races = _RACES + _FINDS_RACES * (subject.implementation.entry is not None)
+                message = "\n".join(
+                    [f"{first}; with one thread the same call is right", *said, races]
+                )
+                return replace(row, message=message, code="OPS-DETERMINISM-THREADS", snippet=whole)
+        if not alone:
+            return row
         lines = [f"{first}{_INNOCENT}", *said] if crashed else [first, *said, _DEPENDS]
         code = row.code if crashed else "OPS-STATE-EARLIER"
         return replace(row, message="\n".join(lines), code=code, snippet=whole)
 
-    def _is_right_alone(self, request: dict[str, Any], limit: float) -> bool:
+    def _is_right_alone(self, request: dict[str, Any], limit: float, **options: int) -> bool:
         """Return whether the case that failed last passes in a process that runs no other case."""
         if not Path(request["file"]).is_file():
             return False
         own = {"given": request["file"], "stores": False, "recalls": False}
-        settings = {**request["settings"], **own}
+        settings = {**request["settings"], **own, **options}
         hung = self.hung
         again = {**request, "settings": settings, "crashed": {}, "alone": "", "file": ""}
         _, end = self._ask(again, limit)
