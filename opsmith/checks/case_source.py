@@ -98,7 +98,7 @@ class CaseSource:
                         selection.keep or (lambda _: True)
                     ),
                     lambda case: self.runner.one(body, case),
-                    replace(selection.wanted or Wanted(), dtype=dtype),
+                    replace(selection.wanted or Wanted(), dtype=dtype, seed=self.settings.seed),
                     share,
                     size_of,
                 )
@@ -126,7 +126,7 @@ class CaseSource:
             self._sample(
                 lambda wanted: pairs(self.operator.signature, wanted).filter(self._is_dynamic),
                 lambda pair: self.runner.two(body, pair),
-                replace(wanted, dtype=dtype),
+                replace(wanted, dtype=dtype, seed=self.settings.seed),
                 examples,
                 lambda pair: size_of(pair[0]),
             )

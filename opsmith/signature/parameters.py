@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from opsmith.signature.annotations import Selects
-from opsmith.signature.constraints import Constraint, ValueRange
+from opsmith.signature.constraints import Constraint, ValueRange, range_limits
 from opsmith.signature.dtypes import INTEGRAL, DTypes
 from opsmith.signature.sizes.shapes import Shape
 
@@ -154,6 +155,12 @@ class Parameter:
     def ranges(self) -> tuple[ValueRange, ...]:
         """The constraints on each value by itself."""
         return tuple(c for c in self.constraints if isinstance(c, ValueRange))
+
+    def limits(self, dims: Mapping[str, Any], scalars: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Return the least and the largest value that the ranges allow; `None` for an open side."""
+        every = [range_limits(range_, dims, scalars) for range_ in self.ranges]
+        lows, highs = ([pair[side] for pair in every if pair[side] is not None] for side in (0, 1))
+        return max(lows, default=None), min(highs, default=None)
 
     @property
     def tensor_type(self) -> TensorType | None:

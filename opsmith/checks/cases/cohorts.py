@@ -6,7 +6,7 @@ import itertools
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -249,7 +249,10 @@ def values(signature: Signature, dtype: str | None) -> Iterator[Cohort]:
         if any(takes(p, _dtype(signature, p, dtype), kind) for p in signature.tensors):
             # The few special elements have to reach the places where the operator handles them.
             examples = _EXAMPLES.get(kind, 3)
-            yield Cohort(kind, Wanted(sizes=_MODEST, values=kind), examples, 2, code=_CODES[kind])
+            wanted = Wanted(sizes=_MODEST, values=kind)
+            yield Cohort(kind, wanted, examples, 2, code=_CODES[kind])
+            if kind == "zeros":  # a sample may hold nothing else
+                yield Cohort(kind, replace(wanted, alone=True), code=_CODES[kind])
 
 
 def arguments(signature: Signature, seed: int) -> Iterator[Cohort]:

@@ -8,6 +8,8 @@ sizes, as a check of dynamic shapes requires.
 
 from __future__ import annotations
 
+import math
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,7 +38,6 @@ from opsmith.signature import (
     bind,
     result_shapes,
 )
-from opsmith.signature.constraints import range_limits
 from opsmith.signature.dtype_variables import parts
 from opsmith.signature.items import items_of, lists_like
 from opsmith.signature.sizes import expressions
@@ -66,8 +67,10 @@ class Wanted:
         max_elements: largest number of elements of all arguments, and of all results.
         ranks: numbers of dimensions that ``*names`` may stand for.
         lengths: allowed lengths of lists; ``()`` for the default ones.
+        seed: decides the values, beside what is drawn, so that another run has others.
         values: kind of values of tensors (see `boundary_values`); empty for normally distributed
             values.
+        alone: whether one tensor alone has this kind of values, of several that could.
         given: arguments that are not drawn.
         same: two arguments that are the same tensor.
         shift: number of elements by which the second tensor of `same` starts behind the first in
@@ -86,7 +89,9 @@ class Wanted:
     max_elements: int = 8192
     ranks: tuple[int, ...] = (1, 2, 0, 3)
     lengths: tuple[int, ...] = ()
+    seed: int = 0
     values: str = ""
+    alone: bool = False
     given: Mapping[str, Any] = field(default_factory=dict)
     same: tuple[str, str] | tuple[()] = ()
     shift: int = 0
@@ -146,9 +151,10 @@ class _Sampler:
         self.earlier: list[int] = []
         self.fitting = Fitting(signature)
         self.side = self._side() if wanted.square else None
-        # Either one argument alone has the wanted kind of values, or all have.
-        takers = [p.name for p in signature.tensors if self._takes(p)]
-        self.taker = draw(st.sampled_from((None, *takers))) if len(takers) > 1 else None
+        # Either one tensor alone has the wanted kind of values, or all have.
+        takers = [at for p in signature.tensors if self._takes(p) for at in self._places(p)]
+        choices = takers if wanted.alone else (None, *takers)
+        self.taker = draw(st.sampled_from(choices)) if len(takers) > 1 else None
         if wanted.same:
             self.absent.update(dict.fromkeys(wanted.same, False))
 
@@ -342,13 +348,7 @@ class _Sampler:
         return self.items[name, place]
 
     def _require_small(self, shapes: Mapping[str, list[tuple[int, ...]]]) -> None:
-        total = 0
-        for many in shapes.values():
-            for shape in many:
-                numel = 1
-                for size in shape:
-                    numel *= size
-                total += numel
+        total = sum(math.prod(shape) for many in shapes.values() for shape in many)
         # A declaration may demand more by its own numbers, as "4096 4096" does.
         most = max(4 * self.wanted.max_elements, 2 * self.signature.least_numel())
         if total > most * max(len(self.forced_items), 1):
@@ -371,18 +371,26 @@ class _Sampler:
                 parameter,
                 shape,
                 dtype,
-                self.draw(st.integers(0, 2**16)),
+                self._seed(place),
                 dims,
                 values,
-                self.wanted.values if self.taker in (None, parameter.name) else "",
+                self.wanted.values if self.taker in (None, place) else "",
             )
-            for shape in shapes
+            for place, shape in zip(self._places(parameter), shapes, strict=True)
         ]
         return made if parameter.is_tensor_list else made[0]
 
+    def _seed(self, owner: str) -> int:
+        """Draw a seed that `owner` shares with no other argument, in the simplest sample either."""
+        return zlib.crc32(f"{self.wanted.seed} {owner} {self.draw(st.integers(0, 2**16))}".encode())
+
+    def _places(self, parameter: Parameter) -> list[str]:
+        """Name each tensor of an argument."""
+        return [f"{parameter.name}[{n}]" for n in range(self.lengths.get(parameter.name, 1))]
+
     def _takes(self, parameter: Parameter) -> bool:
         type_ = parameter.tensor_type
-        if not self.wanted.values or type_ is None:
+        if not self.wanted.values or type_ is None or self.absent.get(parameter.name):
             return False
         return takes(parameter, DTYPES[self._dtype(type_)], self.wanted.values)
 
@@ -442,7 +450,7 @@ class _Sampler:
     def _line(self, parameter: Parameter, least: int, most: int, dims: dict[str, int]) -> list[Any]:
         assert isinstance(parameter.type, SequenceType)
         dtype = "int64" if parameter.type.kind == "int" else "float64"
-        count, seed = self.draw(st.integers(least, most)), self.draw(st.integers(0, 2**16))
+        count, seed = self.draw(st.integers(least, most)), self._seed(parameter.name)
         made: list[Any] = fill(parameter, (count,), dtype, seed, dims, self.scalars).tolist()
         return made
 
@@ -455,7 +463,7 @@ class _Sampler:
             return st.sampled_from(parameter.type.choices)
         if kind == "str":
             return st.sampled_from(("a", "", "nearest", "sum"))
-        low, high = self._limits(parameter, dims)
+        low, high = parameter.limits(dims, self.scalars)
         if kind == "float":
             # If the bound itself is not allowed, the nearest sampled value is an eighth above it.
             above = any(range_.above for range_ in parameter.ranges)
@@ -481,20 +489,11 @@ class _Sampler:
             raise NoValue
         return st.sampled_from(fitting)
 
-    def _limits(self, parameter: Parameter, dims: dict[str, int]) -> tuple[Any, Any]:
-        low: Any = None
-        high: Any = None
-        for range_ in parameter.ranges:
-            one_low, one_high = range_limits(range_, dims, self.scalars)
-            low = one_low if one_low is not None else low
-            high = one_high if one_high is not None else high
-        return low, high
-
     def _require_in_range(self, parameter: Parameter, dims: dict[str, int]) -> None:
         value = self.scalars[parameter.name]
         if value is None or not parameter.ranges:
             return
-        low, high = self._limits(parameter, dims)
+        low, high = parameter.limits(dims, self.scalars)
         for item in value if isinstance(value, list | tuple) else [value]:
             if (low is not None and item < low) or (high is not None and item > high):
                 raise NoValue

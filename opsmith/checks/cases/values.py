@@ -240,14 +240,10 @@ def _floats(
     arguments: Mapping[str, Any],
 ) -> Tensor:
     values = torch.randn(shape, generator=generator, dtype=torch.float64)
-    lowest: float | None = None
-    highest: float | None = None
-    above = False
-    for range_ in parameter.ranges:
-        low, high = range_limits(range_, dims, arguments)
-        above |= range_.above
-        lowest = float(low) if low is not None else lowest
-        highest = float(high) if high is not None else highest
+    lowest, highest = (
+        None if end is None else float(end) for end in parameter.limits(dims, arguments)
+    )
+    above = any(range_.above for range_ in parameter.ranges)
     if lowest is not None and highest is not None:
         if highest < lowest and 0 not in shape:
             raise NoValue
