@@ -53,16 +53,18 @@ def takes(parameter: Parameter, dtype: torch.dtype, kind: str) -> bool:
     constraints = parameter.constraints
     if kind in parameter.unspecified:
         return False
-    if dtype is torch.bool or dtype.is_complex or is_float8(dtype):
+    if dtype.is_complex and kind in ("sorted", "reversed", "ends of the range", RUNS):
+        return False  # complex numbers have no order, and none in half precision is summed
+    if dtype is torch.bool or is_float8(dtype):
         return kind == "equal" and not constraints
     if kind == "ends of the range" and dtype.is_floating_point:
         return bool(constraints) and all(_closed(one) for one in constraints)
-    integers = not dtype.is_floating_point
+    integers = not dtype.is_floating_point and not dtype.is_complex
     if kind in (*ARRANGEMENTS, RUNS) or (kind == MAGNITUDES and integers):
         return all(isinstance(one, ValueRange) and one.start is None for one in constraints)
     if kind in SMALL_BESIDE_LARGE and dtype not in (torch.float16, torch.bfloat16):
         return False
-    return dtype.is_floating_point and not constraints
+    return not integers and not constraints
 
 
 def _closed(constraint: object) -> bool:
@@ -149,13 +151,14 @@ def extreme(normal: Tensor, kind: str, dtype: torch.dtype, generator: torch.Gene
         normal: normally distributed values in double precision.
         kind: one of `FLOATS` or `SMALL_BESIDE_LARGE`, `LARGE_EQUAL`, `MAGNITUDES`, `ONE_MAGNITUDE`
             or `NEEDLES`.
-        dtype: dtype that the values are converted to; decides which values are large or tiny.
+        dtype: dtype that the values are converted to; decides which values are large or tiny. Of a
+            complex one, real and imaginary parts are in the last dimension of `normal`.
         generator: source of the random numbers.
     """
     info = torch.finfo(dtype)
     # The oracle is float64 too. For float64 inputs, it is right only for values below the square
     # root of the largest number.
-    wide = dtype is torch.float64
+    wide = dtype.to_real() is torch.float64
     chosen = torch.rand(normal.shape, generator=generator)
     if kind == "large":  # exp overflows in single precision, and not in double precision
         values = normal * 100
@@ -179,7 +182,9 @@ def extreme(normal: Tensor, kind: str, dtype: torch.dtype, generator: torch.Gene
         values = torch.zeros_like(normal)
     elif kind == "signed zeros":
         zeros = torch.where(chosen < 0.4, -0.0, 0.0).to(normal.dtype)
-        values = torch.where(chosen < 0.8, zeros, normal)
+        # One part alone that is zero would lie on a branch cut, where its sign chooses the side.
+        among = chosen.amax(-1, keepdim=True) if dtype.is_complex else chosen
+        values = torch.where(among < 0.8, zeros, normal)
     else:
         special = float("nan") if kind == "NaN" else float("inf")
         values = torch.where(chosen < 0.1, special * torch.sign(normal), normal)

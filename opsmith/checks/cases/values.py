@@ -62,9 +62,12 @@ def fill(
     target = DTYPES[dtype]
     if not kind or not takes(parameter, target, kind):
         return _drawn(parameter, shape, target, generator, dims, arguments)
-    if kind in (*FLOATS, *SMALL_BESIDE_LARGE, LARGE_EQUAL, *_SPREAD) and target.is_floating_point:
-        normal = torch.randn(shape, generator=generator, dtype=torch.float64)
-        return extreme(normal, kind, target, generator).to(target)
+    floating = target.is_floating_point or target.is_complex
+    if kind in (*FLOATS, *SMALL_BESIDE_LARGE, LARGE_EQUAL, *_SPREAD) and floating:
+        parts = (*shape, 2) if target.is_complex else shape
+        normal = torch.randn(parts, generator=generator, dtype=torch.float64)
+        values = extreme(normal, kind, target, generator).to(target.to_real())
+        return torch.view_as_complex(values) if target.is_complex else values
     drawn = _drawn(parameter, shape, target, generator, dims, arguments)
     if kind == RUNS and target.is_floating_point and not parameter.constraints:
         drawn = drawn.abs()

@@ -57,7 +57,7 @@ def probe(
     steady = True
     inexact = [is_inexact(value) for value in values]
     step = _WIDE_STEP if any(map(_is_narrow, values)) else _STEP
-    squares = [torch.zeros(value.shape, dtype=torch.float64) for value in values]
+    norms = [torch.zeros(value.shape, dtype=torch.float64) for value in values]
     logarithms = [torch.zeros(value.shape, dtype=torch.float64) for value in values]
     generator = torch.Generator().manual_seed(seed)
     counts = [0, 0]
@@ -81,7 +81,8 @@ def probe(
             if cauchy:
                 logarithms[position] += torch.log(change.clamp_min(1e-300))
             else:
-                squares[position] += change * change
+                # The square of a very large or small number overflows or underflows.
+                norms[position] = torch.hypot(norms[position], change)
     spread: list[Tensor | None] = []
     terms: list[Tensor | None] = []
     for position in range(len(values)):
@@ -89,7 +90,7 @@ def probe(
             spread.append(None)
             terms.append(None)
             continue
-        two = torch.sqrt(squares[position] / max(counts[0], 1))
+        two = norms[position] / max(counts[0], 1) ** 0.5
         one = torch.exp(logarithms[position] / max(counts[1], 1)) if counts[1] else two
         ratio = torch.where(two > 0, one / two.clamp_min(1e-300), torch.ones_like(two))
         spread.append(two)
