@@ -53,11 +53,10 @@ _ROWS = 65_537
 #: Sizes n for which n * (1.0f / n) is less than 1, so that an index that is divided so is wrong.
 _BAD_DIVISORS = (41, 47, 55, 61, 82, 83, 94)
 #: Matches the name of a function of CUDA's, or of PyTorch's for CUDA, that the emulation does not
-#: have, or of a header; such an error is no defect of the kernel.
+#: have; such an error is no defect of the kernel.
 _UNKNOWN = re.compile(
     r"^(.+?):(\d+):.*?error: (?:'(?P<function>__\w+|cuda[A-Z]\w+)' was not declared"
-    r"|'(?P<member>\w+)' is not a member of '(?:at|c10)::cuda'"
-    r"|(?P<header>(?:ATen|c10|cu\w+|nv\w+)(?:/[\w./]+)?\.\w+): No such file)",
+    r"|'(?P<member>\w+)' is not a member of '(?:at|c10)::cuda')",
     re.MULTILINE,
 )
 
@@ -73,6 +72,19 @@ def kernels_in_cuda(operator: Operator) -> list[Subject]:
     ]
 
 
+def need_emulation(trial: Trial, source: KernelSource) -> None:
+    """Require that an emulated source uses nothing that is not emulated.
+
+    Raises:
+        Inapplicable: it does, or the parser is missing.
+    """
+    try:
+        obstacle = find_obstacle(source)
+    except MissingDependencyError as error:
+        raise Inapplicable(str(error)) from None
+    trial.need(obstacle is None, f"opsmith does not emulate this kernel: {obstacle}")
+
+
 def _build(trial: Trial, sanitizer: str = "") -> tuple[harness.Build, tuple[str | None, ...]]:
     """Compile the kernel for the CPU, and return the build and its generic dtypes.
 
@@ -83,8 +95,6 @@ def _build(trial: Trial, sanitizer: str = "") -> tuple[harness.Build, tuple[str 
     source = trial.subject.implementation.source
     assert source is not None
     behind_torch = not source.language.has_entry
-    obstacle = find_obstacle(source.path, behind_torch=behind_torch, warp=trial.settings.warp)
-    trial.need(obstacle is None, f"opsmith does not emulate this kernel: {obstacle}")
     if behind_torch:
         trial.need(not sanitizer, 'opsmith has no sanitizers for kernels with api="torch"')
         lists = any(isinstance(result.type, TensorListType) for result in trial.signature.results)
@@ -94,6 +104,7 @@ def _build(trial: Trial, sanitizer: str = "") -> tuple[harness.Build, tuple[str 
         translated = emulated_behind_torch(source)
     else:
         translated = emulated(source, watched=not sanitizer, warp=trial.settings.warp)
+    need_emulation(trial, translated)
     if trial.settings.warp != USUAL_WARP:
         trial.notes.append(f"with warps of {trial.settings.warp} threads")
     try:

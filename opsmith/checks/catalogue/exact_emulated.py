@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from opsmith.checks.catalogue.cuda import kernels_in_cuda
+from opsmith.checks.catalogue.cuda import kernels_in_cuda, need_emulation
 from opsmith.checks.catalogue.exact import compare_cases, prepare
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
-from opsmith.kernels.cuda_emulator import find_obstacle
+from opsmith.kernels.cuda_emulator import exact_emulated
 
 
 @define_check(
@@ -22,6 +22,5 @@ def exact_cuda_on_cpu(trial: Trial) -> None:
     source = trial.subject.implementation.source
     assert source is not None
     trial.need(source.language.has_entry, 'a kernel with api="torch" is compiled with PyTorch only')
-    obstacle = find_obstacle(source.path)
-    trial.need(obstacle is None, f"opsmith does not emulate this kernel: {obstacle}")
+    need_emulation(trial, exact_emulated(source))
     compare_cases(trial, prepare(trial, emulated=True))

@@ -52,8 +52,6 @@ _BEGINS = re.compile(
 )
 #: Options that include a file first, or that change the language of the source.
 _BEFORE = ("-include", "-imacros", "-x")
-#: The option before a folder for includes in quotes.
-_QUOTED = "-iquote"
 
 
 @dataclass(frozen=True)
@@ -109,8 +107,7 @@ def precompiled(unit: Unit, tools: Toolset) -> Precompiled | None:
     if not _may_have(unit, tools):
         return None
     owners = _owners(unit)
-    flags, quoted = _without_quoted(unit.flags)
-    words = options_of(replace(unit, include_dirs=owners, flags=flags), tools).words()
+    words = options_of(replace(unit, include_dirs=owners), tools).words()
     place = folder() / _key(unit.begins_with, words, owners, tools)
     known = _find(place)
     if known is None:
@@ -121,7 +118,7 @@ def precompiled(unit: Unit, tools: Toolset) -> Precompiled | None:
                 return None
         header = unit.begins_with
         known = once(place, lambda: _find(place), lambda: _make(place, header, words, tools))
-    others = [path for path in (*quoted, *unit.include_dirs) if path not in owners]
+    others = [path for path in unit.include_dirs if path not in owners]
     if known is None or not known.is_same_with(others):
         return None
     with contextlib.suppress(OSError):
@@ -150,19 +147,6 @@ def _may_have(unit: Unit, tools: Toolset) -> bool:
 def _owners(unit: Unit) -> tuple[Path, ...]:
     """Return the unit's include folders that have the header which it begins with."""
     return tuple(path for path in unit.include_dirs if (path / unit.begins_with).is_file())
-
-
-def _without_quoted(flags: Sequence[str]) -> tuple[tuple[str, ...], list[Path]]:
-    """Return flags without the folders for includes in quotes, and these folders."""
-    kept: list[str] = []
-    folders = []
-    for before, flag in zip(("", *flags), flags, strict=False):
-        if before == _QUOTED:
-            kept.pop()
-            folders.append(Path(flag))
-        else:
-            kept.append(flag)
-    return tuple(kept), folders
 
 
 def begins_with_header(text: str, generated: Mapping[str, str], header: str = _HEADER) -> bool:

@@ -1,6 +1,7 @@
 """Compile CUDA kernels for the CPU, to check and to develop them without a GPU.
 
-A ``.cu`` source is rewritten to C++ by a few edits (``rewriting.py``), is compiled with opsmith's
+A ``.cu`` source passes through the preprocessor and a parser (``own_code.py``), is rewritten to C++
+by a few edits (``rewriting.py``), is compiled with opsmith's
 headers in place of the CUDA toolkit's (``include/``), and runs on a scheduler of fibers
 (``runtime/``), a library that all kernels share.
 """
@@ -11,8 +12,9 @@ from opsmith.kernels.cuda_emulator.language import (
     USUAL_WARP,
     CudaOnCpu,
     emulated,
+    find_obstacle,
 )
-from opsmith.kernels.cuda_emulator.obstacles import Obstacle, find_obstacle
+from opsmith.kernels.cuda_emulator.obstacles import Obstacle
 from opsmith.kernels.cuda_emulator.torch_language import device_library, emulated_behind_torch
 
 __all__ = [

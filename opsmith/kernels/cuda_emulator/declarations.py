@@ -3,339 +3,201 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from opsmith.kernels.cuda_emulator.own_code import OwnCode
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
 
 Edit = tuple[int, int, str]
 
-_SKIPPED = re.compile(
-    r'//(?:\\\n|[^\n])*|/\*.*?\*/|R"([^()\\\s]{0,16})\(.*?\)\1"|"(?:\\.|[^"\\\n])*"'
-    r"|(?<![0-9A-Za-z_])'(?:\\.|[^'\\\n])+'",
-    re.DOTALL,
-)
-_SHARED = re.compile(r"\b__shared__\b")
-_BEFORE_SHARED = re.compile(
-    r"(?:\b(?:extern|static|volatile|const)\b|\b__align__\s*\([^()]*\)|\balignas\s*\([^()]*\)|\s)*\Z"
-)
-#: Matches a declaration up to `__shared__` whose type comes first: `extern float __shared__ s[];`.
-_TYPE_BEFORE = re.compile(
-    r"(?:^|[;{}])[ \t]*(?P<words>(?:[A-Za-z_][\w:]*(?:<[^;{}<>()]*>)?\s+)+)\Z", re.MULTILINE
-)
-_ALIGNED = re.compile(r"\b(?:__align__|alignas)\s*\(([^()]*)\)")
-_WORDS = re.compile(r"\b(?:extern|static)\b")
 
-
-class UnreadableError(Exception):
-    """Raised for code that cannot be rewritten.
-
-    Attributes:
-        path: the file.
-        line: the number of the line, from 1.
-    """
-
-    def __init__(self, message: str, path: Path, line: int) -> None:
-        super().__init__(message)
-        self.path = path
-        self.line = line
-
-
-def masked(text: str) -> str:
-    """Return the text with blanks for comments and literals, and all else in its place."""
-
-    def blank(match: re.Match[str]) -> str:
-        return re.sub(r"[^\n]", " ", match[0])
-
-    return _SKIPPED.sub(blank, text)
-
-
-def uncommented(text: str) -> str:
-    """Return the text with blanks for comments, and all else in its place."""
-
-    def blank(match: re.Match[str]) -> str:
-        return re.sub(r"[^\n]", " ", match[0]) if match[0].startswith("/") else match[0]
-
-    return _SKIPPED.sub(blank, text)
-
-
-def declared_edits(text: str, code: str, path: Path) -> list[Edit]:
-    """Return the edits of a file's declarations.
-
-    Args:
-        text: the file.
-        code: the same without comments and literals; see `masked`.
-        path: its path, for messages.
+def declared_edits(code: OwnCode) -> Iterator[Edit]:
+    """Yield the edits of a source's declarations.
 
     Raises:
         UnreadableError: the message names the line.
     """
-    edits: list[Edit] = []
-    for match in _SHARED.finditer(code):
-        edits += _defined_with_type(text, code, match) or [_shared(text, code, match, path)]
-    return [*edits, *_variables(code), *_bounds(code), *_host_functions(code)]
+    yield from _shared(code)
+    yield from _variables(code)
+    for bounds in code.found("bounds"):
+        body = _body(enclosing(bounds, "function_definition"))
+        if body is not None:
+            most = " ".join(code.of(bounds.named_children[0]).split())
+            check = f" ::opsmith::emulated::check_threads({most});"
+            yield body.start_byte + 1, body.start_byte + 1, check
+    for function in code.found("function"):
+        yield from _host_only(code, function)
 
 
-def _line(text: str, at: int) -> int:
-    return text.count("\n", 0, at) + 1
+def enclosing(node: Node | None, *types: str) -> Node | None:
+    """Return the nearest node of some types that a node is in, itself included; else `None`."""
+    while node is not None and node.type not in types:
+        node = node.parent
+    return node
+
+
+def _body(function: Node | None) -> Node | None:
+    body = None if function is None else function.child_by_field_name("body")
+    return body if body is not None and body.type == "compound_statement" else None
+
+
+def _name(declarator: Node) -> Node | None:
+    """Return the identifier that a declarator declares; `None` if it is none of a variable."""
+    node: Node | None = declarator
+    while node is not None and node.type != "identifier":
+        if node.type == "function_declarator" and node.children[0].type == "identifier":
+            return None
+        inner = node.child_by_field_name("declarator")
+        node = inner or next(iter(node.named_children), None)
+    return node
 
 
 # --- shared memory -------------------------------------------------------------------------------
 
-
-def _shared(text: str, code: str, match: re.Match[str], path: Path) -> Edit:
-    line = _line(text, match.start())
-    near = max(0, match.start() - 200)  # comments are long runs of blanks here
-    before = _BEFORE_SHARED.search(code, near, match.start())
-    start = before.start() if before is not None else match.start()
-    start += len(code[start : match.start()]) - len(code[start : match.start()].lstrip())
-    typed = _TYPE_BEFORE.search(code, near, match.start())
-    if typed is not None:
-        start = min(start, typed.start("words"))
-    end = _statement_end(code, match.end())
-    if end < 0:
-        raise UnreadableError(
-            "a declaration of shared memory that opsmith does not read", path, line
-        )
-    words = f"{code[start : match.start()]} {code[match.end() : end]}".replace("\\\n", " ")
-    dynamic = re.search(r"\bextern\b", words) is not None
-    declaration = " ".join(_ALIGNED.sub(" ", _WORDS.sub(" ", words)).split())
-    alignment = _ALIGNED.search(words)
-    declared = [_declarator(part) for part in _split(declaration)]
-    first = declared[0]
-    if first is None or any(one is None for one in declared) or "=" in declaration:
-        raise UnreadableError(
-            f"a declaration of shared memory that opsmith does not read: {declaration}", path, line
-        )
-    base = first[0]
-    out = []
-    for number, one in enumerate(declared):
-        assert one is not None
-        kind = base if number == 0 else f"{base.rstrip('* ')}{one[0]}"
-        out.append(_declared(kind, one[1], one[2], dynamic, _in_function(code, start), alignment))
-    return start, end + 1, " ".join(out)
-
-
-_TYPE_WITH_BODY = re.compile(
-    r"\s*(?P<head>(?:union|struct)\b(?:\s*(?:__align__|alignas)\s*\([^()]*\))?)"
-    r"\s*(?P<name>[A-Za-z_]\w*)?\s*\{"
+_ALIGNED = re.compile(
+    r"alignas\s*\((.*)\)|__attribute__\s*\(\(\s*_*aligned_*\s*\((.*)\)\s*\)\)", re.DOTALL
+)
+_DROPPED = re.compile(
+    r"\b__shared__|^(?:extern$|static$|alignas\b|__attribute__\b|\[\[).*", re.DOTALL
 )
 
 
-def _defined_with_type(text: str, code: str, match: re.Match[str]) -> list[Edit]:
-    """Return the edits of a variable whose type is defined beside it; none for other variables.
-
-    Such as ``__shared__ union { A a; B b; } room;``.
-    """
-    body = _TYPE_WITH_BODY.match(code, match.end())
-    close = closing(code, body.end()) if body is not None else -1
-    end = _statement_end(code, close + 1) if close >= 0 else -1
-    if body is None or end < 0:
-        return []
-    kind = body["name"] or f"OpsmithShared{_line(text, match.start())}"
-    declared = [_declarator(f"{kind} {part}") for part in _split(code[close + 1 : end])]
-    if any(one is None for one in declared):
-        return []
-    out = [_declared(kind, one[1], one[2], False, True, None) for one in declared if one]
-    return [
-        (match.start(), body.end(), f"{body['head']} {kind} {{"),
-        (close + 1, end + 1, f"; {' '.join(out)}"),
-    ]
+def _shared(code: OwnCode) -> Iterator[Edit]:
+    for word in code.found("shared"):
+        declaration = enclosing(word, "declaration")
+        declarators = (
+            [] if declaration is None else declaration.children_by_field_name("declarator")
+        )
+        names = [_name(one) for one in declarators]
+        if not names or None in names or any(one.type == "init_declarator" for one in declarators):
+            raise code.unreadable(
+                "a declaration of shared memory that opsmith does not read: "
+                + " ".join(code.of(declaration or word).split()),
+                word.start_byte,
+            )
+        assert declaration is not None
+        yield from _asked_of_the_runtime(code, declaration, declarators)
 
 
-def _declared(
-    kind: str,
-    name: str,
-    sizes: str,
-    dynamic: bool,
-    in_function: bool,
-    alignment: re.Match[str] | None,
-) -> str:
-    if dynamic:
-        # An element of `float s[][8]` is an array.
-        kind += re.sub(r"^\s*\[[^\]]*\]", "", sizes).rstrip()
-        if in_function:
-            get = f'::opsmith::emulated::dynamic_shared<{kind}>("{name}")'
-            return f"auto* const {name} = {get};"
-        return f'static constexpr ::opsmith::emulated::DynamicShared<{kind}> {name}{{"{name}"}};'
-    aligned = f", ::opsmith::emulated::aligned_as({alignment[1]})" if alignment else ""
-    return (
-        f'auto& {name} = ::opsmith::emulated::shared<{kind} {sizes}>("{name}", [] {{}}{aligned});'
+def _asked_of_the_runtime(
+    code: OwnCode, declaration: Node, declarators: list[Node]
+) -> Iterator[Edit]:
+    type_ = declaration.child_by_field_name("type")
+    assert type_ is not None
+    before = [node for node in declaration.children if node.end_byte <= declarators[0].start_byte]
+    words = [code.of(node) for node in before]
+    alignment = next(filter(None, map(_ALIGNED.fullmatch, words)), None)
+    body = type_.child_by_field_name("body")
+    start = declaration.start_byte
+    if body is not None:
+        # Define the type first.
+        named = type_.child_by_field_name("name")
+        own = f"OpsmithShared{start}" if named is None else code.of(named)
+        words[before.index(type_)] = own
+        yield start, type_.start_byte, ""
+        if named is None:
+            yield body.start_byte, body.start_byte, f" {own} "
+        start = type_.end_byte
+    kind = " ".join(" ".join(_DROPPED.sub("", word) for word in words).split())
+    inside = enclosing(declaration, "compound_statement") is not None
+    aligned = (
+        f", ::opsmith::emulated::aligned_as({alignment[1] or alignment[2]})" if alignment else ""
     )
+    out = [] if body is None else [";"]
+    for declarator in declarators:
+        name, rest = _without_name(code, declarator)
+        if "extern" not in words:
+            get = f'::opsmith::emulated::shared<{kind} {rest}>("{name}", [] {{}}{aligned})'
+            out.append(f"auto& {name} = {get};")
+            continue
+        # An element of `float s[][8]` is an array.
+        element = kind + re.sub(r"^\s*\[[^\]]*\]", "", rest)
+        if inside:
+            get = f'::opsmith::emulated::dynamic_shared<{element}>("{name}")'
+            out.append(f"auto* const {name} = {get};")
+        else:
+            kept_for = f"static constexpr ::opsmith::emulated::DynamicShared<{element}>"
+            out.append(f'{kept_for} {name}{{"{name}"}};')
+    yield start, declaration.end_byte, " ".join(out)
 
 
-def _statement_end(code: str, at: int) -> int:
-    depth = 0
-    while at < len(code):
-        character = code[at]
-        if character == ";" and depth == 0:
-            return at
-        if character in "{}":
-            return -1
-        depth += (character in "([") - (character in ")]")
-        at += 1
-    return -1
-
-
-def _split(declaration: str) -> list[str]:
-    parts, depth, start = [], 0, 0
-    for at, character in enumerate(declaration):
-        depth += (character in "([{<") - (character in ")]}>")
-        if character == "," and depth == 0:
-            parts.append(declaration[start:at])
-            start = at + 1
-    return [*parts, declaration[start:]]
+def _without_name(code: OwnCode, declarator: Node) -> tuple[str, str]:
+    """Return the name of a declarator, and its text without this name."""
+    name = _name(declarator)
+    assert name is not None
+    text = code.of(declarator)
+    at = name.start_byte - declarator.start_byte
+    rest = f"{text[:at]}{text[at + name.end_byte - name.start_byte :]}"
+    return code.of(name), " ".join(rest.split())
 
 
 # --- variables of the device ---------------------------------------------------------------------
 
-_VARIABLE = re.compile(r"\b__device__\b")
 #: In a section of their own, so that what is beside a variable is no other memory of the library's.
-_APART = '__attribute__((section("opsmith_device"), aligned(64)))'
-_NO_VARIABLE = re.compile(r"[(]|\b(?:const|constexpr|__constant__|template|extern|inline|using)\b")
+_APART = ' __attribute__((section("opsmith_device"), aligned(64)))'
+_AROUND_WORDS = ("type_qualifier", "sized_type_specifier")
+_NO_VARIABLE = frozenset(("constexpr", "__constant__", "extern", "inline"))
 
 
-def _variables(code: str) -> list[Edit]:
+def _variables(code: OwnCode) -> Iterator[Edit]:
     """Register `__device__` variables, so that accesses to them are watched."""
-    edits = []
-    for match in _VARIABLE.finditer(code):
-        start = max(code.rfind(mark, 0, match.start()) for mark in ";{}#") + 1
-        line = code[code.rfind("\n", 0, match.start()) + 1 : match.start()]
-        end = _statement_end(code.replace("{", "(").replace("}", ")"), match.end())
-        if end < 0 or "#" in line or code[start - 1 : start] == "#":
+    for word in code.found("device"):
+        declaration = word.parent
+        while declaration is not None and declaration.type in _AROUND_WORDS:
+            declaration = declaration.parent
+        if declaration is None or declaration.type != "declaration":
             continue
-        words = code[match.end() : end]
-        parts = [re.split(r"[={]", part)[0] for part in _split(words)]
-        declaration = " ".join(parts)
-        before = code[start : match.start()]
-        if _NO_VARIABLE.search(before) or _NO_VARIABLE.search(_ALIGNED.sub(" ", declaration)):
+        words = {code.of(node) for node in declaration.children}
+        inside = enclosing(declaration, "template_declaration", "compound_statement")
+        declarators = declaration.children_by_field_name("declarator")
+        names = [name for one in declarators if (name := _name(one)) is not None]
+        if words & _NO_VARIABLE or inside is not None or len(names) < len(declarators):
             continue
-        if _in_function(code, match.start()):
+        if any(_is_const(code, one, words) for one in declarators):
             continue
-        names = [_declarator(part) for part in parts]
-        if any(one is None for one in names):
-            continue
+        yield word.end_byte, word.end_byte, _APART
         registered = "".join(
-            f" static const ::opsmith::emulated::DeviceVariable opsmith_variable_{one[1]}"
-            f'{{::opsmith::emulated::device_variable("{one[1]}", {one[1]})}};'
-            for one in names
-            if one is not None
+            f" static const ::opsmith::emulated::DeviceVariable opsmith_variable_{name}"
+            f'{{::opsmith::emulated::device_variable("{name}", {name})}};'
+            for name in map(code.of, names)
         )
-        edits.append((match.end(), match.end(), f" {_APART}"))
-        edits.append((end + 1, end + 1, registered))
-    return edits
+        yield declaration.end_byte, declaration.end_byte, registered
 
 
-# --- launch bounds -------------------------------------------------------------------------------
-
-_BOUNDS = re.compile(r"\b__launch_bounds__\s*\(")
-
-
-def _bounds(code: str) -> list[Edit]:
-    """Have a kernel with launch bounds compare them with the block that it runs in."""
-    edits = []
-    for match in _BOUNDS.finditer(code):
-        close = closing(code, match.end())
-        if close < 0:
-            continue
-        most = _split(code[match.end() : close])[0].strip()
-        body = _body(code, close + 1)
-        if body >= 0 and most:
-            check = f" ::opsmith::emulated::check_threads({' '.join(most.split())});"
-            edits.append((body + 1, body + 1, check))
-    return edits
-
-
-def closing(code: str, at: int) -> int:
-    """Return the position of the bracket that closes one opened before `at`; -1 without one."""
-    depth = 1
-    while at < len(code):
-        depth += (code[at] in "([{") - (code[at] in ")]}")
-        if depth == 0:
-            return at
-        at += 1
-    return -1
-
-
-def _body(code: str, at: int) -> int:
-    """Return the position of the next `{` of a function's body; -1 if it is only declared."""
-    while at < len(code):
-        if code[at] == "{":
-            return at
-        if code[at] in ";}":
-            return -1
-        at = closing(code, at + 1) + 1 if code[at] == "(" else at + 1
-        if at == 0:
-            return -1
-    return -1
+def _is_const(code: OwnCode, declarator: Node, words: set[str]) -> bool:
+    """Return whether a variable is constant itself, not only what it points to."""
+    const = "const" in words
+    node: Node | None = declarator
+    while node is not None:
+        if node.type == "pointer_declarator":
+            const = any(code.of(child) == "const" for child in node.children)
+        node = node.child_by_field_name("declarator")
+    return const
 
 
 # --- functions of the host -----------------------------------------------------------------------
 
-_FUNCTION = re.compile(
-    r"\A\s*(?:template\s*<[^{};]*?>\s*)?(?P<words>[A-Za-z_][\w:<>,*&\s]*?[\s*&])"
-    r"(?P<name>[A-Za-z_]\w*)\s*\("
-)
-# A function object's call, which an algorithm makes on the device.
-_CALL = re.compile(
-    r"\A(?P<words>[^{};]*?)\b(?P<name>operator\s*\(\s*\))\s*\([^{};]*\)"
-    r"\s*(?:const\b\s*|noexcept\b\s*)*\Z"
-)
-_DEVICE = re.compile(
-    r"\b(?:__device__|__global__|constexpr|consteval|operator|friend|struct|class|union|enum|"
-    r"namespace|using|typedef|extern|return|else|__host__|[A-Z][A-Z0-9_]{2,})\b"
-)
-_DEFINED = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
-_PREPROCESSOR = re.compile(r"^[ \t]*#(?:[^\n\\]|\\\n|\\.)*", re.MULTILINE)
+_NOT_OF_HOST = re.compile(r"\b(?:__device__|__global__|constexpr|consteval|friend)\b")
 
 
-def _host_functions(code: str) -> list[Edit]:
+def _host_only(code: OwnCode, function: Node) -> Iterator[Edit]:
     """Have a function without `__device__` refuse to be called by device code.
 
-    Functions whose declaration has a macro in it are left alone.
+    A function object's call is one too, which an algorithm makes on the device.
     """
-    macros = set(_DEFINED.findall(code))
-    code = _PREPROCESSOR.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), code)
-    edits = []
-    open_braces: list[bool] = []  # whether each is a namespace's
-    boundary = 0
-    for brace in re.finditer(r"[{};]", code):
-        head = code[boundary : brace.start()]
-        if brace[0] == "{":
-            outside = all(open_braces)
-            open_braces.append(re.search(r"\bnamespace\b", head) is not None)
-            found = _CALL.match(head)
-            if found is None and outside and head.rstrip().endswith(")"):
-                found = _FUNCTION.match(head)
-            if found is not None and not (
-                _DEVICE.search(found["words"]) or macros & set(re.findall(r"\w+", found["words"]))
-            ):
-                name = found["name"]
-                at = brace.end()
-                edits.append((at, at, f' ::opsmith::emulated::host_only("{name}");'))
-        elif brace[0] == "}" and open_braces:
-            open_braces.pop()
-        boundary = brace.end()
-    return edits
-
-
-_DECLARATOR = re.compile(
-    r"\A\s*(?P<kind>.*?)\s*(?P<name>[A-Za-z_]\w*)\s*(?P<sizes>(?:\[.*\]\s*)*)\Z"
-)
-
-
-def _declarator(text: str) -> tuple[str, str, str] | None:
-    match = _DECLARATOR.match(text)
-    return None if match is None else (match["kind"], match["name"], match["sizes"].strip())
-
-
-def _in_function(code: str, at: int) -> bool:
-    """Return whether a position is inside a brace that is not a namespace's."""
-    open_braces: list[bool] = []
-    boundary = 0
-    for brace in re.finditer(r"[{};]", code[:at]):
-        if brace[0] == "{":
-            head = code[boundary : brace.start()]
-            outer = re.search(r"\bnamespace\b|\bextern\s*\Z|\bextern\s+[\"\s]*\Z", head)
-            open_braces.append(outer is None)
-        elif brace[0] == "}" and open_braces:
-            open_braces.pop()
-        boundary = brace.end()
-    return any(open_braces)
+    body, declarator = _body(function), function.child_by_field_name("declarator")
+    while declarator is not None and declarator.type != "function_declarator":
+        declarator = declarator.child_by_field_name("declarator")
+    called = None if declarator is None else declarator.child_by_field_name("declarator")
+    if body is None or called is None:
+        return
+    name = "".join(code.of(called).split())
+    of_class = enclosing(function, "class_specifier", "struct_specifier", "compound_statement")
+    if name != "operator()" and (called.type != "identifier" or of_class is not None):
+        return
+    if not _NOT_OF_HOST.search(code.plain, function.start_byte, called.start_byte):
+        at = body.start_byte + 1
+        yield at, at, f' ::opsmith::emulated::host_only("{name}");'

@@ -7,15 +7,14 @@ of a function in ``opsmith/emulated/ptx.h``, and results are stored at the end.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from opsmith.kernels.cuda_emulator.declarations import (
-    Edit,
-    UnreadableError,
-    closing,
-    uncommented,
-)
+from opsmith.kernels.cuda_emulator.declarations import Edit
+from opsmith.kernels.cuda_emulator.own_code import OwnCode
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
 
 #: The header that a rewritten file includes.
 HEADER = "opsmith/emulated/ptx.h"
@@ -71,126 +70,79 @@ _INSTRUCTIONS = tuple(
         (r"red.(?:relaxed.gpu.)?global.add.[us]32", "add_at"),
     )
 )
-_STATEMENT = re.compile(
-    r"\b(?:asm|__asm__|__asm)\b(?:\s|\\\n)*(?:\b(?:volatile|__volatile__)\b(?:\s|\\\n)*)?\("
-)
 _BITS = {"r": 32, "f": 32, "h": 16, "l": 64, "d": 64, "n": 64}
-_OPERAND = re.compile(r'\s*"([=+]?)&?([a-z])"\s*\((.*)\)\s*\Z', re.DOTALL)
-_LITERAL = re.compile(r'\s*"((?:\\.|[^"\\])*)"\s*', re.DOTALL)
 _REGISTERS = re.compile(r"\.reg\s*\.(pred|[bfsu](?:16|32|64))\s+(.+)\Z", re.DOTALL)
 _INSTRUCTION = re.compile(
     r"(?:@(?P<no>!?)(?P<if>[\w%$]+)\s+)?(?P<name>[a-z][\w.:]*)\s*(?P<operands>.*)\Z", re.DOTALL
 )
+_ESCAPED = re.compile(r"\\(.)")
+_OPERAND = re.compile(r'"([=+]?)&?([a-z])"')
+#: Matches a comma outside of a list in braces.
+_SEPARATOR = re.compile(r",(?![^{}]*\})")
 _LANE = "%laneid"
 _NUMBER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|\d+(?:\.\d+)?)U?\Z")
-_DEFINE = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)")
 
 
-@dataclass
-class InlinePtx:
-    """The inline PTX of a file.
-
-    Attributes:
-        edits: the edits of the statements.
-        in_macros: what cannot be rewritten, by the macro whose body it is in.
-    """
-
-    edits: list[Edit] = field(default_factory=list)
-    in_macros: dict[str, UnreadableError] = field(default_factory=dict)
-
-
-def inline_ptx(text: str, code: str, path: Path) -> InlinePtx:
-    """Return the edits of the inline PTX in a file.
-
-    Args:
-        text: the file.
-        code: the same without comments and literals; see `masked`.
-        path: its path, for messages.
+def inline_ptx(code: OwnCode) -> Iterator[Edit]:
+    """Yield the edits of the inline PTX of a source.
 
     Raises:
-        UnreadableError: an instruction outside of a macro is not emulated.
+        UnreadableError: an instruction is not emulated.
     """
-    result = InlinePtx()
-    for match in _STATEMENT.finditer(code):
-        end = closing(code, match.end())
+    for node in code.found("asm"):
         try:
-            expression = _expression(uncommented(text[match.end() : end]), code[match.end() : end])
+            yield node.start_byte, node.end_byte, _expression(code, node)
         except _NotEmulatedError as error:
-            line = text.count("\n", 0, match.start()) + 1
-            unreadable = UnreadableError(f"inline PTX that is not emulated ({error})", path, line)
-            macro = _macro_of(code, match.start())
-            if macro is None:
-                raise unreadable from None
-            result.in_macros.setdefault(macro, unreadable)
-            continue
-        result.edits.append((match.start(), end + 1, expression))
-    return result
+            what = f"inline PTX that is not emulated ({error})"
+            raise code.unreadable(what, node.start_byte) from None
 
 
 class _NotEmulatedError(Exception):
     pass
 
 
-def _macro_of(code: str, at: int) -> str | None:
-    """Return the name of the macro whose body a position is in."""
-    start = code.rfind("\n", 0, at) + 1
-    while code.endswith("\\\n", 0, start):
-        start = code.rfind("\n", 0, start - 1) + 1
-    match = _DEFINE.match(code, start)
-    return match[1] if match is not None else None
-
-
-def _expression(text: str, code: str) -> str:
-    """Return the expression for a statement, whose parts stand between colons."""
-    text = text.replace("\\\n", "  ")
-    template, *lists = _parts(text, code, ":")
-    outputs, inputs = (_operands(*part) for part in [*lists[:2], ("", ""), ("", "")][:2])
+def _expression(code: OwnCode, node: Node) -> str:
+    """Return the expression for a statement."""
+    if node.has_error:
+        raise _NotEmulatedError(" ".join(code.of(node).split()))
     before, after = [], []
-    for number, (kind, constraint, expression) in enumerate([*outputs, *inputs]):
+    operands = [
+        operand
+        for name in ("output_operands", "input_operands")
+        if (listed := node.child_by_field_name(name)) is not None
+        for operand in listed.children_by_field_name("operand")
+    ]
+    for number, operand in enumerate(operands):
+        found = _OPERAND.match(code.of(operand))
+        value = operand.child_by_field_name("value")
+        if found is None or found[2] not in _BITS or value is None:
+            raise _NotEmulatedError(f"the operand {' '.join(code.of(operand).split())}")
+        kind, constraint = found.groups()
         bits = f"uint{_BITS[constraint]}_t"
-        value = f"({expression})"
+        expression = f"({' '.join(code.of(value).split())})"
         if kind:
-            before.append(f"auto&& opsmith_at_{number} = {value};")
+            before.append(f"auto&& opsmith_at_{number} = {expression};")
             after.append(f"{_PTX}give(opsmith_at_{number}, opsmith_{number});")
-            value = f"opsmith_at_{number}"
-        taken = f"~{bits}{{0}}" if kind == "=" else f"{_PTX}take<{bits}>({value})"
+            expression = f"opsmith_at_{number}"
+        taken = f"~{bits}{{0}}" if kind == "=" else f"{_PTX}take<{bits}>({expression})"
         before.append(f"{bits} opsmith_{number} = {taken};")
-    return f"({{ {' '.join([*before, *_statements(template[0]), *after])} (void)0; }})"
+    statements = _statements(_template(code, node.child_by_field_name("assembly_code")))
+    return f"({{ {' '.join([*before, *statements, *after])} (void)0; }})"
 
 
-def _parts(text: str, code: str, mark: str) -> list[tuple[str, str]]:
-    """Split a text, and its code without literals, at marks outside of brackets."""
-    parts, depth, start = [], 0, 0
-    for at, character in enumerate(code):
-        depth += (character in "([{") - (character in ")]}")
-        if character == mark and depth == 0:
-            parts.append((text[start:at], code[start:at]))
-            start = at + 1
-    return [*parts, (text[start:], code[start:])]
-
-
-def _operands(text: str, code: str) -> list[tuple[str, str, str]]:
-    """Return kind, constraint and expression of each operand."""
-    if not text.strip():
-        return []
-    found = []
-    for part, _ in _parts(text, code, ","):
-        match = _OPERAND.match(part)
-        if match is None or match[2] not in _BITS:
-            raise _NotEmulatedError(f"the operand {' '.join(part.split())}")
-        found.append((match[1], match[2], " ".join(match[3].split())))
-    return found
-
-
-def _template(text: str) -> str:
+def _template(code: OwnCode, node: Node | None) -> str:
     """Return the instructions of a statement, with `#0` for an operand, and without comments."""
-    at, parts = 0, []
-    while at < len(text):
-        literal = _LITERAL.match(text, at)
-        if literal is None:
+    if node is None:
+        raise _NotEmulatedError("without instructions")
+    parts = []
+    for literal in node.named_children if node.type == "concatenated_string" else [node]:
+        text = code.of(literal)
+        if literal.type == "raw_string_literal":
+            parts.append(text.partition("(")[2].rpartition(")")[0])
+        elif literal.type == "string_literal":
+            parts.append(_ESCAPED.sub(lambda m: {"n": "\n", "t": "\t"}.get(m[1], m[1]), text[1:-1]))
+        else:
             raise _NotEmulatedError(f"{' '.join(text.split())} is no text")
-        parts.append(re.sub(r"\\(.)", lambda m: {"n": "\n", "t": "\t"}.get(m[1], m[1]), literal[1]))
-        at = literal.end()
     joined = re.sub(r"//[^\n]*|/\*.*?\*/", " ", "".join(parts), flags=re.DOTALL)
     return re.sub(r"%(%|\d+)", lambda m: "%" if m[1] == "%" else f"#{m[1]}", joined)
 
@@ -199,7 +151,7 @@ def _statements(text: str) -> list[str]:
     """Return the C++ statements for the instructions of a statement."""
     names: set[str] = set()
     out = []
-    for part in _template(text).split(";"):
+    for part in text.split(";"):
         instruction = part.strip()
         while instruction[:1] in ("{", "}"):
             out.append(instruction[0])
@@ -227,7 +179,7 @@ def _call(instruction: str, names: set[str]) -> str:
     operands = match["operands"].strip()
     arguments = [
         _argument(one.strip(), names, written=number == 0)
-        for number, (one, _) in enumerate(_parts(operands, operands, ",") if operands else [])
+        for number, one in enumerate(_SEPARATOR.split(operands) if operands else [])
     ]
     condition = f"if ({match['no']}{_register(match['if'], names)}) " if match["if"] else ""
     return f"{condition}{called}({', '.join(arguments)});"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,11 +11,13 @@ from opsmith.errors import MissingDependencyError
 from opsmith.kernels.build import toolchain
 from opsmith.kernels.build.devices import DEVICES
 from opsmith.kernels.build.recipe import Recipe
-from opsmith.kernels.build.units import Generated, Unit
-from opsmith.kernels.cuda_emulator.obstacles import find_obstacle
-from opsmith.kernels.cuda_emulator.rewriting import rewrite
+from opsmith.kernels.build.units import Unit
+from opsmith.kernels.cuda_emulator.obstacles import Obstacle, obstacle_of
+from opsmith.kernels.cuda_emulator.own_code import read_own_code
+from opsmith.kernels.cuda_emulator.rewriting import rewritten_unit
 from opsmith.kernels.languages.cpp import argument_header, explainer, torch_adapter
 from opsmith.kernels.languages.cuda import Cuda
+from opsmith.kernels.source import Language
 
 if TYPE_CHECKING:
     from opsmith.kernels.source import KernelSource
@@ -46,7 +49,39 @@ _WATCHED_BY_CLANG = (
 )
 
 
-class CudaOnCpu(Cuda):
+class Emulation(Language):
+    """What the languages of emulated CUDA share."""
+
+    @abstractmethod
+    def plain(self, source: KernelSource) -> tuple[Unit, tuple[str, ...]]:
+        """Return the unit of a source as it is, and the headers to include first."""
+
+    def obstacle(self, source: KernelSource) -> Obstacle | None:
+        """Return the first feature of a source that is not emulated.
+
+        Raises:
+            MissingDependencyError: there is no compiler, or no parser.
+        """
+        plain, headers = self.plain(source)
+        code = read_own_code(plain, headers, source.what)
+        return obstacle_of(code, behind_torch=plain.full_torch, warp=_warp_of(source))
+
+    def require(self, source: KernelSource, *, torch: bool = True) -> None:
+        """Require a C++ compiler, a parser, and a source that the emulator supports."""
+        del torch
+        obstacle = self.obstacle(source)
+        if obstacle is not None:
+            raise MissingDependencyError(
+                f"{source.what}: opsmith does not emulate this kernel: {obstacle}"
+            )
+
+    def unit(self, source: KernelSource) -> Unit:
+        """Return the unit of the rewritten source."""
+        plain, headers = self.plain(source)
+        return rewritten_unit(plain, headers, f"{source.path.stem}_cuda.cpp", source.what)
+
+
+class CudaOnCpu(Emulation, Cuda):
     """The language CUDA, emulated on the CPU."""
 
     name = "CUDA on the CPU"
@@ -55,25 +90,12 @@ class CudaOnCpu(Cuda):
         super().__init__()
         self._watched = watched
 
-    def require(self, source: KernelSource, *, torch: bool = True) -> None:
-        """Require a C++ compiler, and a source that the emulator supports."""
-        del torch
-        toolchain.find_compiler(source.what)
-        obstacle = find_obstacle(source.path, warp=_warp_of(source))
-        if obstacle is not None:
-            raise MissingDependencyError(
-                f"{source.what}: opsmith does not emulate this kernel: {obstacle}"
-            )
-
-    def unit(self, source: KernelSource) -> Unit:
-        """Return the unit of the rewritten source."""
-        name = f"{source.signature.name}_cuda.cpp"
-        rewritten = rewrite(source.path, name)
-        files = {**rewritten.files, name: f"#include <{_BEGINS_WITH}>\n{rewritten.files[name]}"}
-        return Unit(
+    def plain(self, source: KernelSource) -> tuple[Unit, tuple[str, ...]]:
+        """Return the unit of the source as it is, and the header to include first."""
+        unit = Unit(
             name=f"{source.signature.namespace}__{source.signature.name}",
-            source=name,
-            generated=Generated.of(files).beside(argument_header(source)),
+            source=source.path,
+            generated=argument_header(source),
             include_dirs=(INCLUDE, *source.include_dirs),
             defines=DEVICES["cpu"].compile_definitions,
             flags=(
@@ -81,14 +103,13 @@ class CudaOnCpu(Cuda):
                 "-fno-strict-aliasing",
                 "-O1" if self._watches(source) else "-O2",
                 *line_flags(source.what),
-                "-iquote",
-                str(source.path.parent),
                 *common_flags(source.flags),
                 *self._watches(source),
             ),
             begins_with=_BEGINS_WITH,
             explain=explainer(source),
         )
+        return unit, (_BEGINS_WITH,)
 
     def beside(self, source: KernelSource) -> dict[str, Any]:
         """Return the options that link an adapter with the emulator's runtime."""
@@ -202,3 +223,9 @@ def emulated(source: KernelSource, *, watched: bool = False, warp: int = 32) -> 
     """
     flags = source.flags if warp == USUAL_WARP else (*source.flags, f"{_WARP}{warp}")
     return replace(source, language=_WATCHED_ON_CPU if watched else CUDA_ON_CPU, flags=flags)
+
+
+def find_obstacle(source: KernelSource) -> Obstacle | None:
+    """Return the first feature of an emulated source that is not emulated; see `Emulation`."""
+    assert isinstance(source.language, Emulation)
+    return source.language.obstacle(source)

@@ -1,4 +1,7 @@
-"""Find features of a CUDA source that the emulator does not support."""
+"""Find features of a CUDA source that the emulator does not support.
+
+What the preprocessor takes out is no obstacle; what it includes is one, whoever includes it.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,13 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from opsmith.kernels.cuda_emulator.rewriting import UnreadableError, masked, own_headers, rewrite
+from opsmith.kernels.cuda_emulator.own_code import OwnCode, UnreadableError
+from opsmith.kernels.cuda_emulator.rewriting import rewrite
 
-_CUB_HEADERS = (
-    r"cub|block/block_(?:reduce|scan|load|store)|warp/warp_(?:reduce|scan)"
-    r"|device/device_(?:reduce|scan|select|radix_sort|segmented_reduce)"
-)
 _CUB = (
     r"(?:Block|Warp)(?:Reduce|Scan)|Block(?:Load|Store)(?:Algorithm)?|Block(?:Reduce|Scan)Algorithm"
     r"|BLOCK_\w+|Sum|Max|Min|ArgMax|ArgMin|KeyValuePair|Uninitialized"
     r"|Device(?:Reduce|Scan|Select|RadixSort|SegmentedReduce)|DoubleBuffer"
-)
-_THRUST_HEADERS = (
-    r"complex|copy|count|device_ptr|execution_policy|extrema|fill|for_each|functional|gather"
-    r"|inner_product|reduce|remove|scan|scatter|sequence|sort|transform|transform_reduce|unique"
-    r"|iterator/(?:counting|constant|transform)_iterator|system/cuda/execution_policy"
 )
 _THRUST = (
     r"copy(?:_n|_if)?|count(?:_if)?|fill(?:_n)?|for_each(?:_n)?|gather|scatter|inner_product"
@@ -36,30 +31,25 @@ _LIBCUXX = (
     r"|(?:make_)?pipeline|pipeline_(?:shared_state|role|consumer_wait_prior)|memcpy_async"
     r"|aligned_size_t|maximum|minimum|proclaim_return_type"
 )
-_CUDA_STD_HEADERS = (
-    r"array|bit|bitset|cassert|cfloat|climits|cmath|complex|concepts|cstddef|cstdint|cstdlib"
-    r"|cstring|functional|initializer_list|iterator|limits|numbers|numeric|optional|ratio|span"
-    r"|tuple|type_traits|utility|variant"
-)
-_HEADERS = (
-    (rf"cub/(?!(?:{_CUB_HEADERS})\.cuh)", "a part of CUB that is not emulated"),
-    (rf"thrust/(?!(?:{_THRUST_HEADERS})\.h)", "a part of Thrust that is not emulated"),
-    (
-        rf"cuda/(?!(?:atomic|functional|pipeline|std/(?:{_CUDA_STD_HEADERS}))$)",
-        "a part of libcu++ that is not emulated",
-    ),
+#: Headers that are not there, by what they begin with.
+_ABSENT = (
+    (r"cub/", "a part of CUB that is not emulated"),
+    (r"thrust/", "a part of Thrust that is not emulated"),
+    (r"cuda/", "a part of libcu++ that is not emulated"),
     (r"crt/mma", "tensor cores (crt/mma.h)"),
     (r"cute/|cutlass/", "CUTLASS"),
     (
-        r"cublas|cudnn|cusparse|cufft|cusolver|curand(?!_kernel\.h)|nccl|nvshmem",
+        r"cublas|cudnn|cusparse|cufft|cusolver|curand|nccl|nvshmem",
         "a library of NVIDIA's",
     ),
     (r"cuda_fp6|cuda_fp4", "numbers of less than 8 bits"),
-    (r"cooperative_groups/(?!(?:reduce|memcpy_async)\.h)", "cooperative groups' scans"),
+    (r"cooperative_groups/", "cooperative groups' scans"),
+    (r"Python\.h", "Python's C interface"),
+    (r"(?:ATen|c10|cu\w+|nv\w+)(?:/|\.)", "{}"),
 )
-_TORCH_HEADERS = ((r"torch/(?!headeronly)|ATen/|c10/", "PyTorch's C++ interface"),)
-#: Parts of PyTorch's host code that are not emulated.
-_BEHIND_TORCH_HEADERS = (
+_TORCH = (r"torch/(?!headeronly)|ATen/|c10/", "PyTorch's C++ interface")
+#: Headers of PyTorch's host code that are there, and are not emulated.
+_BEHIND_TORCH = (
     (r"ATen/cuda/(?:CUDABlas|CUDASparse\w*)\.h", "a library of NVIDIA's, through ATen"),
     (r"ATen/cuda/(?:cub|ScanUtils)", "CUB, through ATen"),
     (r"ATen/cuda/ThrustAllocator", "Thrust, through ATen"),
@@ -98,7 +88,6 @@ _WORDS = (
     (r"\bcudaGraph\w+|\bcudaStreamBeginCapture\b", "CUDA graphs"),
 )
 _TILES = r"\b(?:tiled_partition|thread_block_tile)\s*<\s*(?:{sizes})\b|\bblock_tile_memory\b"
-_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -119,52 +108,37 @@ class Obstacle:
         return f"{self.what}, at {self.path.name}:{self.line}"
 
 
-def find_obstacle(source: Path, *, behind_torch: bool = False, warp: int = 32) -> Obstacle | None:
-    """Return the first feature of a source, or of a header beside it, that is not emulated.
+def obstacle_of(code: OwnCode, *, behind_torch: bool, warp: int) -> Obstacle | None:
+    """Return the first feature of a source that is not emulated.
 
     Args:
-        source: the source.
+        code: the source, behind the preprocessor.
         behind_torch: whether its host code may use PyTorch's C++ interface.
         warp: number of threads in a warp.
     """
-    seen: set[Path] = set()
-    waiting = [source.resolve()]
-    while waiting:
-        path = waiting.pop(0)
-        if path in seen:
-            continue
-        seen.add(path)
-        text = path.read_text(errors="replace")
-        found = _first(path, text, behind_torch, warp)
-        if found is not None:
-            return found
-        waiting += [header for _, header in own_headers(path, text)]
-    try:
-        rewrite(source, "source.cpp")
-    except UnreadableError as error:
-        return Obstacle(f"it has {error}", error.path, error.line)
-    return None
-
-
-def _first(path: Path, text: str, behind_torch: bool, warp: int) -> Obstacle | None:
-    code = masked(text)
-    headers = (*_HEADERS, *(_BEHIND_TORCH_HEADERS if behind_torch else _TORCH_HEADERS))
+    found = [
+        (at, what)
+        for header, at in code.included
+        for pattern, what in (_BEHIND_TORCH if behind_torch else (_TORCH,))
+        if re.match(pattern, header)
+    ]
     sizes = "|".join(str(size) for size in (64, 128, 256, 512) if size > warp)
     tiles = (_TILES.format(sizes=sizes), "cooperative groups of several warps")
     ptx = () if warp == 32 else ((r"\b(?:__)?asm(?:__)?\b", "inline PTX, for warps of 32 threads"),)
-    words = (*_WORDS, tiles, *ptx, *(_BEHIND_TORCH_WORDS if behind_torch else ()))
-    found = []
-    for include in _INCLUDE.finditer(text):
-        if not code[include.start() : include.start(1) - 1].strip():
-            continue  # the include is in a comment
-        for pattern, what in headers:
-            if re.match(pattern, include[1]):
-                found.append((include.start(1), what))
-    for pattern, what in words:
-        match = re.search(pattern, code)
+    for pattern, what in (*_WORDS, tiles, *ptx, *(_BEHIND_TORCH_WORDS if behind_torch else ())):
+        match = re.search(pattern, code.plain)
         if match is not None:
             found.append((match.start(), what))
-    if not found:
-        return None
-    at, what = min(found)
-    return Obstacle(f"it uses {what}", path, text.count("\n", 0, at) + 1)
+    if found:
+        at, what = min(found)
+        return Obstacle(f"it uses {what}", *code.place(at))
+    if code.absent is not None:
+        header, path, line = code.absent
+        for pattern, what in (*_ABSENT, *(() if behind_torch else (_TORCH,))):
+            if re.match(pattern, header):
+                return Obstacle(f"it uses {what.format(header)}", path, line)
+    try:
+        rewrite(code)
+    except UnreadableError as error:
+        return Obstacle(f"it has {error}", error.path, error.line)
+    return None

@@ -7,19 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opsmith.errors import MissingDependencyError
-from opsmith.kernels.build import toolchain
 from opsmith.kernels.build.recipe import Recipe
 from opsmith.kernels.build.units import Generated, Unit
 from opsmith.kernels.cuda_emulator.language import (
     INCLUDE,
+    Emulation,
     common_flags,
     line_flags,
     runtime,
     watching_flags,
 )
-from opsmith.kernels.cuda_emulator.obstacles import find_obstacle
-from opsmith.kernels.cuda_emulator.rewriting import rewrite
 from opsmith.kernels.languages.torch_library import TorchLibrary, is_module, library_name
 
 if TYPE_CHECKING:
@@ -29,9 +26,9 @@ _HERE = Path(__file__).parent
 #: Stand in for PyTorch's headers that need CUDA or Python.
 _TORCH_INCLUDE = _HERE / "torch_include"
 _DEVICE = _HERE / "torch"
-_BLOCKS = "#include <opsmith/detail/torch/library.h>\n"
-_MODULES = "#include <opsmith/detail/torch/module.h>\n"
-_BEFORE = "#include <opsmith/emulated/cuda.h>\n"
+_BLOCKS = "opsmith/detail/torch/library.h"
+_MODULES = "opsmith/detail/torch/module.h"
+_BEFORE = "opsmith/emulated/cuda.h"
 #: Matches a name that is in the part of <torch/all.h> which ``torch_include/`` leaves out.
 _WHOLE = re.compile(
     r"\btorch::(?:cuda|data|fft|jit|linalg|load|nested|nn|optim|save|serialize|sparse|special)\b"
@@ -40,43 +37,34 @@ _WHOLE = re.compile(
 _AS_PYTORCH = ("__CUDA_NO_HALF_OPERATORS__", "__CUDA_NO_HALF2_OPERATORS__")
 
 
-class TorchCudaOnCpu(TorchLibrary):
+class TorchCudaOnCpu(Emulation, TorchLibrary):
     """The language of CUDA sources with ``api="torch"``, emulated on the CPU."""
 
     name = "CUDA that registers itself, on the CPU"
 
-    def require(self, source: KernelSource, *, torch: bool = True) -> None:
-        """Require a C++ compiler, and a source that the emulator supports."""
-        del torch
-        toolchain.find_compiler(source.what)
-        obstacle = find_obstacle(source.path, behind_torch=True)
-        if obstacle is not None:
-            raise MissingDependencyError(
-                f"{source.what}: opsmith does not emulate this kernel: {obstacle}"
-            )
-
-    def unit(self, source: KernelSource) -> Unit:
-        """Return the unit of the rewritten source."""
-        name = f"{source.path.stem}_cuda.cpp"
-        rewritten = rewrite(source.path, name)
-        before = f"{_BEFORE}{_MODULES if is_module(source) else _BLOCKS}"
-        files = {**rewritten.files, name: f"{before}{rewritten.files[name]}"}
-        whole = ("OPSMITH_WHOLE_TORCH",) if any(map(_WHOLE.search, files.values())) else ()
-        return Unit(
+    def plain(self, source: KernelSource) -> tuple[Unit, tuple[str, ...]]:
+        """Return the unit of the source as it is, and the headers to include first."""
+        unit = Unit(
             name=f"{library_name(source)}_on_cpu",
-            source=name,
-            generated=Generated.of(files),
+            source=source.path,
+            generated=Generated.of(None),
             include_dirs=(_TORCH_INCLUDE, INCLUDE, *source.include_dirs),
-            defines=("OPSMITH_DISPATCH_KEY=CUDA", *_AS_PYTORCH, *whole),
+            defines=("OPSMITH_DISPATCH_KEY=CUDA", *_AS_PYTORCH),
             flags=(
                 *("-fno-strict-aliasing", "-O1", "-w"),
                 *line_flags(source.what),
-                *("-iquote", str(source.path.parent)),
                 *common_flags(source.flags),
                 *watching_flags(source),
             ),
             full_torch=True,
         )
+        return unit, (_BEFORE, _MODULES if is_module(source) else _BLOCKS)
+
+    def unit(self, source: KernelSource) -> Unit:
+        """Return the unit of the rewritten source."""
+        unit = super().unit(source)
+        whole = any(map(_WHOLE.search, unit.generated.render().values()))
+        return replace(unit, defines=(*unit.defines, "OPSMITH_WHOLE_TORCH")) if whole else unit
 
     def beside(self, source: KernelSource) -> dict[str, Any]:
         """Return the options that link an adapter with the emulator's runtime."""

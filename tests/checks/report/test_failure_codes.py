@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from emulated_sources import obstacle
 
 from opsmith import checks
 from opsmith.checks import protocol
@@ -18,7 +19,6 @@ from opsmith.kernels import INCLUDE
 from opsmith.kernels.adapters import kernel_files
 from opsmith.kernels.build.toolchain import find_compiler
 from opsmith.kernels.build.torch_paths import torch_paths
-from opsmith.kernels.cuda_emulator import find_obstacle
 from opsmith.operators.importing import import_operators
 
 REPOSITORY = Path(__file__).parents[3]
@@ -176,9 +176,9 @@ def test_the_examples_in_cpp_compile_but_for_the_one_that_must_not(tmp_path, mon
 @pytest.mark.parametrize("code", EMULATED)
 def test_the_examples_in_cuda_can_be_emulated(code, tmp_path):
     shown = blocks(code)["cu"]
-    source = tmp_path / shown.partition("\n")[0].removeprefix("// ")
-    source.write_text(shown)
-    assert find_obstacle(source) is None
+    for name in re.findall(r'#include "(.+)"', shown):
+        (tmp_path / name).touch()
+    assert obstacle(tmp_path, shown) == "None"
 
 
 # --- the command ---------------------------------------------------------------------------------

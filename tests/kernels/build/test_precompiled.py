@@ -184,8 +184,7 @@ def test_a_unit_may_begin_with_a_header_of_another_folder(
         (beside / "a.cpp").write_text(text)
         unit = Unit(
             *("a", beside / "a.cpp", Generated.of(None)),
-            include_dirs=(theirs,),
-            flags=("-iquote", str(beside)),
+            include_dirs=(theirs, beside),
             begins_with="emulated/first.h",
         )
         return precompiled.precompiled(unit, tools)
@@ -196,7 +195,7 @@ def test_a_unit_may_begin_with_a_header_of_another_folder(
     assert header in first.files
     assert given("#include <opsmith/kernel.h>\n") is None
     assert given("#include <emulated/first.h>\n", "first.h") is None, "in quotes it is another"
-    assert len(made()) == 1, "folders for includes in quotes share it"
+    assert len(made()) == 1, "further folders share it"
     header.write_text("#define TWO 3\n")
     assert given("#include <emulated/first.h>\n") not in (None, first)
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from emulated_sources import obstacle
 from jaxtyping import Float64
 from torch import Tensor
 
@@ -9,7 +10,7 @@ from opsmith import philox
 from opsmith.checks import harness
 from opsmith.checks.harness import Phase
 from opsmith.kernels import kernel_source
-from opsmith.kernels.cuda_emulator import emulated, find_obstacle
+from opsmith.kernels.cuda_emulator import emulated
 from opsmith.signature import signature_of
 
 
@@ -64,8 +65,6 @@ def test_words_uniform_and_normal_numbers(tmp_path):
 
 @pytest.mark.parametrize("text", ["curandState s;", "curand_uniform_double(&s);"])
 def test_other_generators_and_double_precision_are_not_emulated(tmp_path, text):
-    source = tmp_path / "kernel.cu"
-    source.write_text(f"#include <curand_kernel.h>\n{text}\n")
-    assert "cuRAND" in str(find_obstacle(source))
-    source.write_text("#include <curand_kernel.h>\ncurandStatePhilox4_32_10_t s;\n")
-    assert find_obstacle(source) is None
+    assert "cuRAND" in obstacle(tmp_path, f"#include <curand_kernel.h>\n{text}\n")
+    text = "#include <curand_kernel.h>\ncurandStatePhilox4_32_10_t s;\n"
+    assert obstacle(tmp_path, text) == "None"

@@ -1,16 +1,7 @@
 """Declarations of CUDA, rewritten: variables, bounds, functions of the host."""
 
-from pathlib import Path
-
 import pytest
-
-from opsmith.kernels.cuda_emulator.rewriting import rewrite
-
-
-def rewritten(folder: Path, text: str) -> str:
-    path = folder / "kernel.cu"
-    path.write_text(text)
-    return "\n".join(rewrite(path, "kernel.cpp").files["kernel.cpp"].splitlines()[1:])
+from emulated_sources import rewritten
 
 
 @pytest.mark.parametrize(
@@ -26,6 +17,24 @@ def rewritten(folder: Path, text: str) -> str:
         ("template <typename T> __device__ T zero;", []),
         ("extern __device__ int elsewhere;", []),
         ("struct S { __device__ int size() const; };", []),
+        ("#include <cstdint>\n__device__ unsigned count;", ["count"]),
+        (
+            "#define A 1\n#if A\n__device__ unsigned count;\n#else\n__device__ int a;\n#endif",
+            ["count"],
+        ),
+        ("#pragma once\n__device__ unsigned count;", ["count"]),
+        ("#define DEVICE(type, name) __device__ type name\nDEVICE(unsigned, count);", ["count"]),
+        ("__device__ __attribute__((aligned(8))) float2 pairs[8];", ["pairs"]),
+        ("alignas(16) __device__ float2 pairs[8];", ["pairs"]),
+        ("__device__ struct { int a; } pairs[2];", ["pairs"]),
+        ("unsigned __device__ count;", ["count"]),
+        ("__device__ unsigned count, a[2] = {1, 2};", ["count", "a"]),
+        ("__device__\\\n unsigned count{0}; // a\n", ["count"]),
+        ("__device__ /* a */ const float* table;", ["table"]),
+        ("__device__ const float* const table = nullptr;", []),
+        ("__device__ float (*table)(float);", ["table"]),
+        ("__device__ float a(float);", []),
+        ('extern "C" { __device__ unsigned count; }', ["count"]),
     ],
 )
 def test_variables_of_the_device_are_registered(tmp_path, declaration, names):
@@ -49,7 +58,10 @@ def test_variables_of_the_device_are_registered(tmp_path, declaration, names):
 def test_bounds_are_compared_in_the_body(tmp_path, text, check):
     out = rewritten(tmp_path, text)
     assert (f"{{ ::opsmith::emulated::{check};" in out) if check else ("check_threads" not in out)
-    assert out.count("\n") == text.count("\n")
+    assert out.count("\n") == text.count("\n") + 1
+
+
+MACRO = "#define __CUDACC__ 1\n#include <torch/headeronly/macros/Macros.h>\n"
 
 
 @pytest.mark.parametrize(
@@ -61,9 +73,12 @@ def test_bounds_are_compared_in_the_body(tmp_path, text, check):
         ("__host__ __device__ float twice(float x) { return 2 * x; }", False),
         ("constexpr int twice(int x) { return 2 * x; }", False),
         ("#define BOTH __host__ __device__\nBOTH float twice(float x) { return 2 * x; }", False),
-        ("C10_HOST_DEVICE float twice(float x) { return 2 * x; }", False),
+        (f"{MACRO}C10_HOST_DEVICE float twice(float x) {{ return 2 * x; }}", False),
+        ("#define API static\nAPI float twice(float x) { return 2 * x; }", True),
+        ("__host__ float twice(float x) { return 2 * x; }", True),
         ("__device__ auto f = [](float x) { return x; };", False),
-        ("KERNEL(twice) { out[0] = x[0]; }", False),
+        ("#define KERNEL(f) __global__ void f()\nKERNEL(twice) { out[0] = x[0]; }", False),
+        ("struct S { __device__ friend float twice(S x) { return 2; } };", False),
         ("struct S { float twice(float x) { return x; } };", False),
     ],
 )
@@ -79,9 +94,12 @@ def test_functions_of_the_host_say_that_they_are(tmp_path, text, host):
             "auto* const s = ::opsmith::emulated::dynamic_shared<float>",
         ),
         ("unsigned int __shared__ s[4];", 'shared<unsigned int [4]>("s", [] {});'),
+        ("unsigned __shared__ s[4];", 'shared<unsigned [4]>("s", [] {});'),
+        ("[[maybe_unused]] static __shared__ int s[4];", 'shared<int [4]>("s", [] {});'),
         ("__shared__ __align__(16) float s[4];", "[] {}, ::opsmith::emulated::aligned_as(16));"),
     ],
 )
 def test_shared_memory_keeps_its_type_and_alignment(tmp_path, declaration, expected):
-    out = rewritten(tmp_path, f"__global__ void k() {{\n  {declaration}\n}}")
+    text = f"__global__ void k() {{\n  {declaration}\n}}"
+    out = rewritten(tmp_path, text, headers=("opsmith/emulated/cuda.h",))
     assert expected in out and "__shared__" not in out

@@ -2,14 +2,14 @@
 
 import pytest
 import torch
+from emulated_sources import obstacle, rewritten
 from jaxtyping import Float32
 from torch import Tensor
 
 from opsmith.checks import harness
 from opsmith.checks.harness import Phase
 from opsmith.kernels import kernel_source
-from opsmith.kernels.cuda_emulator import emulated, find_obstacle
-from opsmith.kernels.cuda_emulator.rewriting import rewrite
+from opsmith.kernels.cuda_emulator import emulated
 from opsmith.signature import signature_of
 
 
@@ -297,14 +297,12 @@ MACRO = '#define WAIT() asm volatile("cp.async.bulk.wait_group 0;" ::)\n'
         ('\nasm("bar.sync 1, 64;");', "it has inline PTX that is not emulated (bar.sync), at"),
         ('asm("mov.u32 %0, %%smid;" : "=r"(a));', "(the register %smid), at kernel.cu:1"),
         ('asm("mov.u32 %0, 0;" : "=x"(a));', '(the operand "=x"(a)), at kernel.cu:1'),
-        ('asm("mma.sync" KIND ";");', '("mma.sync" KIND ";" is no text), at kernel.cu:1'),
-        (f"{MACRO}\nvoid f() {{ WAIT(); }}", "(cp.async.bulk.wait_group), at kernel.cu:1"),
+        ('asm("mma.sync" KIND ";");', '(asm("mma.sync" KIND ";")), at kernel.cu:1'),
+        (f"{MACRO}\nvoid f() {{ WAIT(); }}", "(cp.async.bulk.wait_group), at kernel.cu:3"),
     ],
 )
 def test_what_is_not_emulated_is_named_with_its_line(tmp_path, text, words):
-    source = tmp_path / "kernel.cu"
-    source.write_text(text)
-    assert words in str(find_obstacle(source))
+    assert words in obstacle(tmp_path, text)
 
 
 @pytest.mark.parametrize(
@@ -317,24 +315,16 @@ def test_what_is_not_emulated_is_named_with_its_line(tmp_path, text, words):
     ],
 )
 def test_what_is_emulated_is_no_obstacle(tmp_path, text):
-    source = tmp_path / "kernel.cu"
-    source.write_text(text)
-    assert find_obstacle(source) is None
+    assert obstacle(tmp_path, text) == "None"
 
 
 def test_the_lines_of_a_source_stay(tmp_path):
-    source = tmp_path / "kernel.cu"
-    source.write_text(
-        '#define F(a) \\\n  asm("mov.b32 %0, %1;" \\\n : "=r"(a) \\\n : "n"(1))\nint b;\n'
-    )
-    text = rewrite(source, "kernel.cpp").files["kernel.cpp"]
-    after = text.split("#line 1", 1)[1].splitlines()
-    assert after[5:] == ["int b;"]
+    text = 'void f(int a) {\n  asm("mov.b32 %0, %1;"\n : "=r"(a)\n : "n"(1));\n}\nint b;\n'
+    assert rewritten(tmp_path, text).splitlines()[5:] == ["int b;"]
 
 
 def test_ptx_is_for_warps_of_32_threads(tmp_path):
-    source = tmp_path / "kernel.cu"
-    source.write_text('\nasm volatile("cp.async.wait_all;");')
-    assert find_obstacle(source) is None
-    found = str(find_obstacle(source, warp=64))
+    text = '\nasm volatile("cp.async.wait_all;");'
+    assert obstacle(tmp_path, text) == "None"
+    found = obstacle(tmp_path, text, warp=64)
     assert found == "it uses inline PTX, for warps of 32 threads, at kernel.cu:2"

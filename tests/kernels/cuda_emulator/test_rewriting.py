@@ -1,24 +1,15 @@
 """CUDA's source as C++: line by line, and refused where it cannot be read."""
 
 import re
-from pathlib import Path
 
 import pytest
 import torch
+from emulated_sources import obstacle, own_code, placed, rewritten
 
 import opsmith
 from gallery.my_add.my_add import my_add
 from opsmith.errors import DeclarationError
-from opsmith.kernels.cuda_emulator import find_obstacle
 from opsmith.kernels.cuda_emulator.rewriting import rewrite
-
-
-def rewritten(tmp_path: Path, text: str) -> str:
-    source = tmp_path / "kernel.cu"
-    source.write_text(text)
-    first, _, rest = rewrite(source, "kernel.cpp").files["kernel.cpp"].partition("\n")
-    assert first == f'#line 1 "{source}"'
-    return rest
 
 
 @pytest.mark.parametrize(
@@ -40,37 +31,50 @@ def test_a_launch_becomes_a_call(tmp_path, launch, kernel, configuration, argume
     comma = ", " if arguments else ""
     assert rewritten(tmp_path, f"  if (n) {launch}; // a <<< b\n") == (
         f"  if (n) ::opsmith::emulated::Configured({configuration})"
-        f'.run("{kernel}", nullptr, {call}{comma}{arguments}); // a <<< b\n'
+        f'.run("{kernel}", nullptr, {call}{comma}{arguments});\n'
     )
 
 
 @pytest.mark.parametrize(
     ("before", "kernel", "captured"),
     [
-        ("", "run_##type##_##k<T>", ""),
-        ("", "run_##type##2d_kernel<T, A / 2>", ""),
-        ("", "ns::run_ ## \\\n type", ""),
         ("", "table.kernels[n + 1]", "table.kernels[n + 1]"),
         ("", "row.kernel", "row.kernel"),
         ("", "table[n]->kernel", "table[n]->kernel"),
         ("auto kernel = &f<T>; ", "kernel", "kernel"),
         ("extern void (*kernel)(int); ", "kernel", "kernel"),
+        ("", "(*kernels)", "(*kernels)"),
+        ("template <class F> void g(F kernel, F&& other) { ", "kernel", "kernel"),
+        ("template <class F> void g(F kernel, F&& other) { ", "other", "other"),
+        ("void g(void (&kernel)(int)) { ", "kernel", "kernel"),
+        ("auto g = [](auto kernel) { ", "kernel", "kernel"),
         ("if (kernel == 2) ", "kernel", ""),
+        ("void g(int kernel); ", "kernel", ""),
+        ("void g(int kernel) {} ", "kernel", ""),
+        ("void g() { int kernel = 2; } ", "kernel", ""),
     ],
 )
-def test_the_name_of_a_kernel_may_be_pasted_or_in_a_variable(tmp_path, before, kernel, captured):
-    result = rewritten(tmp_path, f"{before}{kernel}<<<1, 2>>>(3);\n")
-    name = " ".join(kernel.replace("\\\n", " ").split())
+def test_the_name_of_a_kernel_may_be_that_of_a_variable(tmp_path, before, kernel, captured):
+    after = " }" * (before.count("{") - before.count("}"))
+    result = rewritten(tmp_path, f"{before}{kernel}<<<1, 2>>>(3);{after}\n")
     capture = f"[&, opsmith_kernel = {captured}]" if captured else "[&]"
-    called = "opsmith_kernel" if captured else name
-    assert result.replace("\\\n", "").startswith(f"{before}::opsmith::emulated::Configured(1, 2")
-    assert f'.run("{name}", nullptr, {capture}(auto... ' in result
+    called = "opsmith_kernel" if captured else kernel
+    assert "::opsmith::emulated::Configured(1, 2" in result
+    assert f'.run("{kernel}", nullptr, {capture}(auto... ' in result
     assert f"{{ {called}(opsmith_arguments...); }}, 3);" in result
 
 
+def test_a_launch_in_a_macro_has_the_name_that_the_macro_pastes(tmp_path):
+    macro = "#define RUN(type, k) run_##type##_##k<T> \\\n <<<1, 2>>>(3)\n"
+    result = rewritten(tmp_path, f"{macro}RUN(half, 2);\n")
+    assert '.run("run_half_2<T>", nullptr, [&](auto...' in result.splitlines()[2]
+
+
 def test_an_argument_that_is_null_stays_a_pointer(tmp_path):
-    result = rewritten(tmp_path, "f<<<1, 2>>>(NULL, g(NULL), NULLS); h(NULL);\n")
-    assert result.endswith(", nullptr, g(nullptr), NULLS); h(NULL);\n")
+    result = rewritten(
+        tmp_path, "#include <cstddef>\nf<<<1, 2>>>(NULL, g(NULL), NULLS); h(NULL);\n"
+    )
+    assert "".join(result.split()).endswith(",nullptr,g(nullptr),NULLS);h(__null);")
 
 
 def test_a_kernel_beside_a_function_of_its_name_has_no_address(tmp_path):
@@ -89,9 +93,10 @@ def test_lines_stay_where_they_were(tmp_path):
         "void g() {\n  f\n    <<<1,\n       2>>>\n  ();\n}\n"
     )
     result = rewritten(tmp_path, text)
-    assert result.count("\n") == text.count("\n")
-    assert result.splitlines()[-1] == "}"
-    assert [line.endswith("\\") for line in result.splitlines()[:4]] == [True] * 3 + [False]
+    lines = result.splitlines()
+    at = {4: "__global__ void f() {", 8: "}", 14: "}"}
+    assert {number: lines[number] for number in at} == at
+    assert len(lines) == 15
 
 
 @pytest.mark.parametrize(
@@ -103,21 +108,24 @@ def test_lines_stay_where_they_were(tmp_path):
         ("__shared__ Pair<int, T> p[4];", 'shared<Pair<int, T> [4]>("p", [] {});'),
         ("extern __shared__ __align__(16) char s[];", 'dynamic_shared<char>("s");'),
         ("extern __shared__ half s[][K + 8];", 'dynamic_shared<half[K + 8]>("s");'),
+        ("__shared__ int *p, (*q)[4];", 'shared<int (*)[4]>("q", [] {});'),
+        ("__shared__ __attribute__((aligned(16))) float a[4];", "aligned_as(16));"),
     ],
 )
 def test_shared_memory_is_asked_of_the_runtime(tmp_path, declaration, becomes):
-    result = rewritten(tmp_path, f"__global__ void f() {{ {declaration} }}")
-    assert f"::opsmith::emulated::{becomes}" in result
+    text = f"__global__ void f() {{ {declaration} }}"
+    result = rewritten(tmp_path, text, headers=("opsmith/emulated/cuda.h",))
+    assert f"::opsmith::emulated::{becomes}" in result and "__shared__" not in result
 
 
 @pytest.mark.parametrize(
     ("declaration", "type_", "variable"),
     [
-        ("__shared__ union {\n A a;\n B b;\n} room;", "union OpsmithShared1 {", "room"),
+        ("__shared__ union {\n A a;\n B b;\n} room;", "union  OpsmithShared", "room"),
         ("__shared__ struct Rooms { A a; } room, second[2];", "struct Rooms {", "room"),
         (
             "__shared__ union alignas(16) { A a; } room;",
-            "union alignas(16) OpsmithShared1 {",
+            "union alignas(16)  OpsmithShared",
             "room",
         ),
     ],
@@ -125,11 +133,11 @@ def test_shared_memory_is_asked_of_the_runtime(tmp_path, declaration, becomes):
 def test_a_type_may_be_defined_with_a_shared_variable(tmp_path, declaration, type_, variable):
     text = f"__global__ void f() {{ {declaration} }}"
     result = rewritten(tmp_path, text)
-    name = re.sub(r"alignas\(\d+\)", "", type_).split()[1]
     assert type_ in result
+    name = re.search(r"Rooms|OpsmithShared\d+", result)[0]
     asked = f'auto& {variable} = ::opsmith::emulated::shared<{name} >("{variable}", [] {{}});'
     assert asked in result
-    assert result.count("\n") == text.count("\n")
+    assert result.count("\n") == text.count("\n") + 1
     assert ("second" in declaration) == (f"shared<{name} [2]>" in result)
 
 
@@ -138,14 +146,33 @@ def test_dynamic_shared_memory_may_be_declared_outside(tmp_path):
     assert 'static constexpr ::opsmith::emulated::DynamicShared<float> s{"s"};' in result
 
 
-def test_headers_beside_the_source_are_rewritten_too(tmp_path):
-    (tmp_path / "tile.cuh").write_text("__device__ void f() { __shared__ int n; }\n")
-    source = tmp_path / "kernel.cu"
-    source.write_text('#include "tile.cuh"\n#include "generated.h"\n')
-    result = rewrite(source, "kernel.cpp")
-    (name,) = [name for name in result.files if name != "kernel.cpp"]
-    assert f'#include "{name}"\n#include "generated.h"\n' in result.files["kernel.cpp"]
-    assert 'shared<int >("n"' in result.files[name]
+def test_headers_of_the_user_are_rewritten_with_the_source_and_others_stay(tmp_path):
+    (tmp_path / "tile.cuh").write_text(
+        "#pragma once\n#define N 3\n#include <cstdint>\n"
+        "__device__ void f() { __shared__ int n[N]; }\n"
+    )
+    text = '#include "tile.cuh"\n#include "tile.cuh"\n#include <cuda_fp8.h>\nint n = N;\n'
+    assert rewritten(tmp_path, text).splitlines()[3].endswith("int n = 3;")
+    made = rewrite(own_code(tmp_path, text))
+    of_header = placed(made, tmp_path / "tile.cuh").splitlines()
+    assert 'shared<int [3]>("n"' in of_header[3]
+    # What the user defines may decide what a header of others declares.
+    assert "#define N 3\n#include <cstdint>\n#undef N\n" in made
+    assert "#include <cuda_fp8.h>" in made and "tile.cuh>" not in made
+
+
+def test_a_header_of_a_folder_of_the_user_is_rewritten_too(tmp_path):
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include" / "tile.cuh").write_text("#define SHARED __shared__\n")
+    text = "#include <tile.cuh>\n__global__ void f() { SHARED int n; }\n"
+    result = rewritten(tmp_path, text, include_dirs=(tmp_path / "include",))
+    assert 'shared<int >("n"' in result
+
+
+def test_a_source_that_the_preprocessor_refuses_is_left_to_the_compiler(tmp_path):
+    text = '#include "missing.cuh"\nint a;\n'
+    assert obstacle(tmp_path, text) == "None"
+    assert rewrite(own_code(tmp_path, text)) == f'#include "{tmp_path}/kernel.cu"\n'
 
 
 @pytest.mark.parametrize(
@@ -170,7 +197,10 @@ def test_headers_beside_the_source_are_rewritten_too(tmp_path):
         ("auto g = cg::tiled_partition<64>(b);", "it uses cooperative groups of several warps, at"),
         ("cg::block_tile_memory<N> m;", "it uses cooperative groups of several warps, at"),
         ("#include <cooperative_groups/scan.h>\n", "it uses cooperative groups' scans, at"),
-        ("\nf<<<1, a>>>>(x);", "it has a launch whose '>>>' cannot be told from the end of"),
+        (
+            "\nf<<<1, a>>>>(x);",
+            "it has '<<<' in code that opsmith does not read; write opsmith::launch",
+        ),
         (
             "void f() { __shared__ struct { int n; } s = {1}; }",
             "it has a declaration of shared memory",
@@ -178,23 +208,43 @@ def test_headers_beside_the_source_are_rewritten_too(tmp_path):
     ],
 )
 def test_what_cannot_be_emulated_is_named_with_its_line(tmp_path, text, words):
-    source = tmp_path / "kernel.cu"
-    source.write_text(text)
-    assert str(find_obstacle(source)).startswith(words)
+    assert obstacle(tmp_path, text).startswith(words)
+
+
+def test_what_the_preprocessor_takes_out_is_no_obstacle(tmp_path):
+    text = "#ifdef WITH_CUB\n#include <cub/no.cuh>\n#endif\n#if 0\ncub::BlockShuffle a;\n#endif\n"
+    assert obstacle(tmp_path, text) == "None"
+    assert "at kernel.cu:3" in obstacle(tmp_path, f"#define WITH_CUB\n{text}")
+
+
+def test_a_folder_of_the_user_may_have_the_name_of_a_library(tmp_path):
+    for name in ("cuda", "cub", "thrust"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.cuh").write_text("__device__ int f();\n")
+        assert obstacle(tmp_path, f'#include "{name}/x.cuh"\n') == "None"
+
+
+def test_a_header_that_another_of_the_user_includes_is_named_with_its_line(tmp_path):
+    (tmp_path / "sorts.cuh").write_text("\n#include <cub/device/device_merge_sort.cuh>\n")
+    found = obstacle(tmp_path, '#include "sorts.cuh"\n')
+    assert found == "it uses a part of CUB that is not emulated, at sorts.cuh:2"
+
+
+def test_a_word_that_a_macro_makes_is_an_obstacle_where_the_macro_is_used(tmp_path):
+    macro = "#define SHUFFLE(T) cub::BlockShuffle<T>\n"
+    assert obstacle(tmp_path, macro) == "None"
+    assert obstacle(tmp_path, f"{macro}SHUFFLE(int) a;\n").endswith("at kernel.cu:2")
 
 
 def test_a_tile_of_64_threads_is_one_warp_where_warps_have_64(tmp_path):
-    source = tmp_path / "kernel.cu"
-    source.write_text("auto g = cg::tiled_partition<64>(b);")
-    assert find_obstacle(source, warp=64) is None
-    source.write_text("auto g = cg::tiled_partition<128>(b);")
-    assert "of several warps" in str(find_obstacle(source, warp=64))
+    assert obstacle(tmp_path, "auto g = cg::tiled_partition<64>(b);", warp=64) == "None"
+    found = obstacle(tmp_path, "auto g = cg::tiled_partition<128>(b);", warp=64)
+    assert "of several warps" in found
 
 
 def test_words_in_comments_and_texts_are_no_obstacle(tmp_path):
-    source = tmp_path / "kernel.cu"
-    source.write_text('// asm, cub::\n/* #include <cub/cub.cuh> */ const char* s = "thrust::";\n')
-    assert find_obstacle(source) is None
+    text = '// asm, cub::\n/* #include <cub/cub.cuh> */ const char* s = "thrust::";\n'
+    assert obstacle(tmp_path, text) == "None"
 
 
 @pytest.mark.slow

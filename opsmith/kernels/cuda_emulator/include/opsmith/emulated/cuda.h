@@ -19,14 +19,17 @@
 #define CUDART_VERSION 13000
 #define CUDA_VERSION 13000
 
+// opsmith has the preprocessor keep these words, and takes them out when it has read them.
+#ifndef OPSMITH_KEEPS_WORDS_OF_CUDA
 #define __host__
 #define __device__
 #define __global__
 #define __constant__
 #define __managed__
+#define __launch_bounds__(...)
+#endif
 #define __grid_constant__
 #define __forceinline__ inline __attribute__((always_inline))
-#define __launch_bounds__(...)
 #define __maxnreg__(...)
 #define __align__(n) alignas(n)
 #define __builtin_assume(condition)

@@ -1,0 +1,233 @@
+"""Run the preprocessor over a CUDA source, and parse the lines that are the user's.
+
+Behind the preprocessor there are no macros, no other branches of ``#if`` and no comments: what is
+declared stands there as the compiler sees it, however it was written. Headers of other software
+stay as lines ``#include``, so that the rewritten source is compiled with precompiled headers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opsmith.errors import MissingDependencyError
+from opsmith.kernels.build.cmake import RELEASE, options_of
+from opsmith.kernels.build.toolset import find_toolset
+from opsmith.kernels.build.units import Unit
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_OURS = Path(__file__).parents[2]
+#: Keeps the words of CUDA that the emulation's headers define away; see opsmith/emulated/cuda.h.
+_KEEPING_WORDS = "-DOPSMITH_KEEPS_WORDS_OF_CUDA"
+_MARKER = re.compile(r'^# (\d+) "((?:[^"\\\n]|\\.)*)"([ \d]*)\n', re.MULTILINE)
+_ENTERED, _OF_SYSTEM = "1", "3"
+_DIRECTIVE = re.compile(r'#(include|define|undef)\s+("[^"]*"|<[^>]*>|\w+).*')
+_ABSENT = re.compile(
+    r"^(?P<path>.+?):(?P<line>\d+):\d+: fatal error: "
+    r"(?:(?P<gcc>[^\n]+): No such file or directory|'(?P<clang>[^'\n]+)' file not found)",
+    re.MULTILINE,
+)
+_CAME_FROM = re.compile(r"^(?:In file included| +) from (.+?):(\d+)", re.MULTILINE)
+_LINE = re.compile(r'^#line (\d+) "(.*)"\n', re.MULTILINE)
+#: The words of a lambda: `[=] __device__ (int i) { … }`.
+_OF_LAMBDA = re.compile(r"([\]>]\s*)((?:__(?:host|device)__\s*)+)(?=[({])")
+_DIRECTIVES = re.compile(r"^[ \t]*#.*", re.MULTILINE)
+#: The nodes that are looked at, by name.
+_QUERY = """
+(kernel_call_syntax) @launch
+(gnu_asm_expression) @asm
+(launch_bounds) @bounds
+(function_definition) @function
+(function_declarator declarator: (identifier) @called)
+"__shared__" @shared
+"__device__" @device
+"__noinline__" @noinline
+[(string_literal) (raw_string_literal) (char_literal)] @literal
+[
+ (init_declarator declarator: (identifier) @variable)
+ (parameter_declaration declarator: (identifier) @variable)
+ (parameter_declaration declarator: (reference_declarator (identifier) @variable))
+ (parenthesized_declarator (_ (identifier) @variable))
+]
+"""
+
+
+class UnreadableError(Exception):
+    """Raised for code that cannot be rewritten.
+
+    Attributes:
+        path: the file.
+        line: the number of the line, from 1.
+    """
+
+    def __init__(self, message: str, path: Path, line: int) -> None:
+        super().__init__(message)
+        self.path = path
+        self.line = line
+
+
+@dataclass(frozen=True)
+class OwnCode:
+    """The user's lines of a source and of the headers beside it, behind the preprocessor.
+
+    Attributes:
+        text: the lines, a character for each byte, with the directives ``#line`` of their places.
+        included: the headers of other software, with the positions where they are included.
+        instead: what to compile in place of the text, where the preprocessor stopped with an error:
+            the compiler reports it. Else empty.
+        absent: the header that the preprocessor stopped at, with the user's line that includes it.
+    """
+
+    text: str
+    included: tuple[tuple[str, int], ...] = ()
+    instead: str = ""
+    absent: tuple[str, Path, int] | None = None
+
+    def place(self, at: int) -> tuple[Path, int]:
+        """Return the file and the line of a position of the text."""
+        *_, last = _LINE.finditer(self.text, 0, at + 1)
+        return Path(last[2].encode("latin-1").decode()), int(last[1]) + self.text.count(
+            "\n", last.end(), at
+        )
+
+    def unreadable(self, what: str, at: int) -> UnreadableError:
+        """Return the error for code at a position of the text."""
+        return UnreadableError(what, *self.place(at))
+
+    def of(self, *nodes: Node) -> str:
+        """Return the text from one node to another."""
+        return self.text[nodes[0].start_byte : nodes[-1].end_byte]
+
+    @cached_property
+    def code(self) -> str:
+        """The text with blanks for directives and for what the grammar lacks, all in its place."""
+        without = _DIRECTIVES.sub(lambda match: " " * len(match[0]), self.text)
+        return _OF_LAMBDA.sub(lambda match: match[1] + re.sub(r"\S", " ", match[2]), without)
+
+    @cached_property
+    def plain(self) -> str:
+        """The text with blanks for directives and literals, and all else in its place."""
+        parts, at = [], 0
+        for node in self.found("literal"):
+            parts += [self.code[at : node.start_byte], re.sub(r"[^\n]", " ", self.of(node))]
+            at = node.end_byte
+        return "".join([*parts, self.code[at:]])
+
+    def found(self, name: str) -> list[Node]:
+        """Return the nodes of one name of `_QUERY`, in the order of the text."""
+        return sorted(self._nodes.get(name, ()), key=lambda node: node.start_byte)
+
+    @cached_property
+    def _nodes(self) -> dict[str, list[Node]]:
+        from tree_sitter import Language, Parser, Query, QueryCursor
+        from tree_sitter_cuda import language
+
+        grammar = Language(language())
+        tree = Parser(grammar).parse(self.code.encode("latin-1"))
+        return QueryCursor(Query(grammar, _QUERY)).captures(tree.root_node)
+
+
+def read_own_code(unit: Unit, headers: Sequence[str], what: str) -> OwnCode:
+    """Run the preprocessor over the source of a unit.
+
+    Args:
+        unit: the unit of the source as it is.
+        headers: the headers to include first.
+        what: the title of the unit, for messages.
+
+    Raises:
+        MissingDependencyError: there is no compiler, or no parser.
+    """
+    if find_spec("tree_sitter_cuda") is None or find_spec("tree_sitter") is None:
+        raise MissingDependencyError(
+            f"{what}: the emulation of CUDA reads sources with tree-sitter and its grammar of "
+            "CUDA, which are not installed. Get them: pip install 'opsmith[check]'"
+        )
+    tools = find_toolset(what)
+    command = (
+        *(tools.compiler.path, *RELEASE, f"-I{unit.written}", *options_of(unit, tools).words()),
+        *("-x", "c++", "-E", "-dD", "-dI", _KEEPING_WORDS),
+        *(word for header in headers for word in ("-include", header)),
+        str(unit.source),
+    )
+    known = _KNOWN.get(command)
+    if known is None or known[0] != _stamps(known[0]):
+        unit.write()
+        run = subprocess.run(command, capture_output=True, env={**os.environ, "LC_ALL": "C"})
+        own, code = _own_lines(unit, run.stdout.decode("latin-1"))
+        if run.returncode != 0:
+            absent = _absent(run.stderr.decode(errors="replace"), own)
+            return replace(code, instead=f'#include "{unit.source}"\n', absent=absent)
+        known = _KNOWN[command] = (_stamps(own), code)
+    return known[1]
+
+
+#: By command: the user's files with their times, and what was read.
+_KNOWN: dict[tuple[str, ...], tuple[dict[str, int], OwnCode]] = {}
+
+
+def _stamps(files: Iterable[str]) -> dict[str, int]:
+    return {file: os.stat(file).st_mtime_ns for file in files}
+
+
+def _own_lines(unit: Unit, output: str) -> tuple[list[str], OwnCode]:
+    """Return the user's files, and their lines."""
+    is_own = {str(unit.source): True}
+    parts: list[str] = []
+    included: list[tuple[str, int]] = []
+    defines: dict[str, str] = {}
+    others = (_OURS, unit.written)
+    header = ""  # of the last line, which may turn out to be other software's
+    markers = list(_MARKER.finditer(output))
+    ends = [*(marker.start() for marker in markers[1:]), len(output)]
+    for marker, end in zip(markers, ends, strict=True):
+        line, file, flags = marker.groups()
+        if file not in is_own:
+            is_own[file] = not (
+                _OF_SYSTEM in flags
+                or file.startswith("<")
+                or file.endswith("/")  # the working folder
+                or any(map(Path(file).is_relative_to, others))
+            )
+        if not is_own[file]:
+            if header and _ENTERED in flags:
+                # What the user defined may decide what the header declares.
+                before, after = "".join(defines.values()), "\n#undef ".join(["", *defines])
+                included.append((header[1:-1], sum(map(len, parts))))
+                parts.append(f"{before}#include {header}{after}\n")
+            header = ""
+            continue
+        parts.append(f'#line {max(int(line), 1)} "{file}"\n')
+        for text in output[marker.end() : end].splitlines(keepends=True):
+            directive = _DIRECTIVE.match(text)
+            if directive is None:
+                header = header if text.isspace() else ""
+                parts.append(text)
+                continue
+            word, name = directive.groups()
+            header = name if word == "include" else ""
+            if word == "define":
+                defines[name] = text
+            elif word == "undef":
+                defines.pop(name, None)
+            parts.append(text if word == "undef" else "\n")
+    files = [file for file, own in is_own.items() if own]
+    return files, OwnCode("".join(parts), tuple(included))
+
+
+def _absent(said: str, own: list[str]) -> tuple[str, Path, int] | None:
+    found = _ABSENT.search(said)
+    if found is None:
+        return None
+    places = [(found["path"], found["line"]), *_CAME_FROM.findall(said, 0, found.start())]
+    path, line = next((place for place in places if place[0] in own), (own[0], "1"))
+    return found["gcc"] or found["clang"], Path(path), int(line)
