@@ -33,9 +33,10 @@ def page() -> str:
     parts = [_HEAD]
     if str(ROOT) not in sys.path:
         sys.path.append(str(ROOT))
-    for folder in sorted((ROOT / "gallery").iterdir()):
-        if (folder / "README.md").exists():
-            parts.append(_operator(folder))
+    gallery = ROOT / "gallery"
+    # The README's order: what most people look for comes first.
+    for name in re.findall(r"\]\((\w+)/README\.md\)", (gallery / "README.md").read_text("utf-8")):
+        parts.append(_operator(gallery / name))
     parts.append(_figures())
     return "\n".join(parts)
 

@@ -42,6 +42,10 @@ def on_files(files: Files, *, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, *, page: Page, config: Any, files: Files) -> str:
     """Point links that leave ``docs/`` at the site's copies, and keep the page's text."""
+    if page.file.src_uri.startswith("repository/"):
+        page.meta["search"] = {"boost": 0.2}  # a source names all that the reference explains
+    if page.is_homepage:
+        page.meta["hide"] = ["toc"]  # the first example is as wide as a declaration
     text = repository.redirected(markdown, page.file.src_uri, Path(config.docs_dir))
     _markdown[page.file.src_uri] = text
     return text

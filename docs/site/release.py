@@ -13,8 +13,7 @@ from pathlib import Path
 
 _ROOT = Path(__file__).parents[2]
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)\s]+)\)")
-_IN_CLONE = 'pip install ".[check,onnx]"               # in a clone; leaves'
-_FROM_PYPI = 'pip install "opsmith[check,onnx]"         # leaves'
+_IN_CLONE = re.compile(r'(?<=pip install ")(?:\.|/path/to/opsmith)(?=\[)')
 _NEXT_TABLE = "[project.optional-dependencies]\n"
 
 
@@ -27,7 +26,12 @@ def readme(text: str, repository: str, tag: str) -> str:
         inside = tag if picture else f"blob/{tag}"
         return f"{picture}[{words}](https://{host}/{repository}/{inside}/{path})"
 
-    return _LINK.sub(absolute, text).replace(_IN_CLONE, _FROM_PYPI)
+    return from_pypi(_LINK.sub(absolute, text))
+
+
+def from_pypi(text: str) -> str:
+    """Return a page that installs opsmith from PyPI in place of a clone."""
+    return _IN_CLONE.sub("opsmith", text)
 
 
 def project(text: str, repository: str) -> str:
@@ -47,5 +51,6 @@ if __name__ == "__main__":
     for path, changed in (
         (_ROOT / "README.md", lambda text: readme(text, repository, tag)),
         (_ROOT / "pyproject.toml", lambda text: project(text, repository)),
+        *((page, from_pypi) for page in sorted((_ROOT / "docs").rglob("*.md"))),
     ):
         path.write_text(changed(path.read_text()))

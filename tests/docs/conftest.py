@@ -16,8 +16,8 @@ sys.path.insert(0, str(REPOSITORY / "docs" / "site"))
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Every page of the site by its place, as Markdown: those written by hand, and those made.
 
-    The gallery's is empty here. Making the others takes long, so the test processes of one run
-    share them.
+    The gallery's is empty here, and the notebook's without outputs. Making the others takes long,
+    so the test processes of one run share them.
     """
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -40,6 +40,7 @@ def gallery() -> str:
 def _pages() -> dict[str, str]:
     import gallery_page
     import generated
+    import notebook
     import repository
 
     docs = REPOSITORY / "docs"
@@ -48,5 +49,6 @@ def _pages() -> dict[str, str]:
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gallery_page, "page", lambda: "")
+        patch.setattr(notebook, "executed", lambda read: read)
         written |= generated.pages()
     return written | repository.pages(written, docs)

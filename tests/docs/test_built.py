@@ -112,6 +112,11 @@ def test_who_knows_only_mmdeploy_finds_how_deformable_convolution_gets_to_onnx_r
     assert "how-to/mmdeploy.html" in searched(opened("index.html"), words)[0]
 
 
+@pytest.mark.parametrize("words", ["load_inline", "cpp_extension", "CUDAExtension"])
+def test_who_has_an_extension_finds_how_it_becomes_an_operator(opened, words):
+    assert "how-to/load_inline.html" in searched(opened("index.html"), words)[0]
+
+
 @pytest.mark.parametrize(("words", "place"), [("工具包", "cuda"), ("自定义类", "classes")])
 def test_the_search_finds_words_inside_of_chinese_sentences(opened, words, place):
     results = searched(opened("index.html"), words)

@@ -41,6 +41,17 @@ def test_the_install_line_of_a_release_can_be_pasted():
     assert "clone" not in line
 
 
+def test_tutorials_of_a_release_install_it_from_pypi():
+    import release
+
+    for page in (REPOSITORY / "docs" / "tutorials").glob("*.md"):
+        text = release.from_pypi(page.read_text())
+        assert "/path/to/opsmith[" not in text
+    assert 'pip install "opsmith[check]"' in release.from_pypi(
+        (REPOSITORY / "docs" / "tutorials" / "kernel.md").read_text()
+    )
+
+
 def test_a_release_states_the_projects_addresses():
     import release
 
