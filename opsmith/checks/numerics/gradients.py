@@ -12,16 +12,20 @@ from torch import Tensor
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.layouts import EXPANDED, LAYOUTS, make_constant
-from opsmith.checks.cases.reference_call import after_evaluation
-from opsmith.checks.numerics.oracle import Expected, measure, narrow, widen
+from opsmith.checks.cases.reference_call import after_evaluation, run_reference
+from opsmith.checks.numerics.double_run import DoubleRun
+from opsmith.checks.numerics.oracle import Expected, Formula, measure, narrow, widen
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import flatten, is_float8, map_named_tensors, map_tensors
 from opsmith.operators.core.torch_threads import threads
-from opsmith.signature import Signature
+from opsmith.operators.defined import DefinedOperator
+from opsmith.signature import Signature, TensorListType
 from opsmith.signature.dtypes import FLOAT8
 
 #: Name of the incoming gradients among the arguments.
 COTANGENTS = "the incoming gradients"
+#: Largest error of a right backward in double precision, in units of its error in the own dtype.
+_AGREEING = 1e-3
 
 
 def has_gradient(operator: Operator) -> bool:
@@ -266,10 +270,51 @@ def expected_gradients(
         truth = measure(evaluate, wide, own)
         truth.names = list(names)
     truth.derivative = True
+    if function is operator.reference and cotangents is not None:
+        truth.formula = _by_declared_backward(operator)
     # No function has a slope at NaN, and PyTorch's own operators give arbitrary gradients there.
     _, leaves = leaves_of({name: own[name] for name in values}, operator.signature)
     truth.undefined = [leaf.isnan() for leaf in leaves.values()]
     return truth
+
+
+def _by_declared_backward(operator: Operator) -> Formula | None:
+    """Return the rounding errors of the declared backward's reference, see `Expected.formula`.
+
+    The backward may be a formula of its own, and starts from results that were rounded: what it
+    loses so is no fault of a kernel. Where it is wrong in double precision, it explains nothing.
+    """
+    declared = operator.declared_backward if isinstance(operator, DefinedOperator) else None
+    signature = operator.signature
+    lists = any(isinstance(result.type, TensorListType) for result in signature.results)
+    if declared is None or signature.mutated or lists:
+        return None
+    names = [parameter.name for parameter in signature.parameters]
+
+    def evaluate(given: Mapping[str, Any]) -> list[Tensor]:
+        own = {name: given[name] for name in names}
+        _, leaves = leaves_of(own, signature)
+        results = run_reference(operator, own)[1]
+        incoming = iter(given[COTANGENTS])
+        arriving = [next(incoming) if is_differentiable(one) else None for one in results]
+        source = {"argument": list(own.values()), "result": results, "gradient": arriving}
+        taken = {one.name: source[one.kind][one.position] for one in declared.given}
+        found = run_reference(declared.backward, declared.backward.arguments((), taken))[1]
+        places = [(leaf, declared.gradients[names.index(name)]) for name, leaf in leaves.items()]
+        return [torch.zeros_like(leaf) if at is None else found[at] for leaf, at in places]
+
+    def errors(
+        given: Mapping[str, Any], right: Sequence[Tensor]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        wide = {name: widen(value) for name, value in given.items()}
+        with torch.no_grad():
+            rough, fine = evaluate(given), DoubleRun(evaluate, wide, given)(wide)
+        for one, other, true in zip(rough, fine, right, strict=True):
+            wrong = (other - true).abs() > _AGREEING * (one - other).abs()
+            one[wrong] = other[wrong].to(one.dtype)
+        return rough, fine
+
+    return errors
 
 
 class _NotDifferentiableError(Exception):

@@ -46,7 +46,7 @@ Integers and booleans are compared exactly.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -81,6 +81,9 @@ _MORE_PROBES = 24
 _HALVED_SCALE = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
 
 
+Formula = Callable[[Mapping[str, Any], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
+
+
 class RefusedError(Exception):
     """The reference does not accept these arguments; the message says why."""
 
@@ -108,6 +111,8 @@ class Expected:
         beside_one: PyTorch's names of operators whose results the runtime rounds like 1, and the
             largest error in units.
         steady: whether integers and booleans stay as they are if the arguments move a little.
+        formula: function that computes the results in another way, whose rounding errors count too:
+            it returns them with rounding and without, given arguments and the right results.
     """
 
     names: list[str]
@@ -123,6 +128,7 @@ class Expected:
     cuts: Mapping[int, tuple[int, int, int]] = field(default_factory=dict)
     beside_one: Mapping[str, float] = field(default_factory=dict)
     steady: bool = False
+    formula: Formula | None = None
 
     @cached_property
     def narrow(self) -> list[Tensor] | None:
@@ -225,6 +231,8 @@ class Expected:
         with contextlib.suppress(Exception):
             fine = self._evaluate_wide(_widened(short))
             yield self.evaluate(short), fine, _SLACK, True
+            if self.formula is not None:
+                yield *self.formula(short, fine), _SLACK, False
         wide = _widened(own)
         for evaluate, dtype in self._rounded_runs(short):
             with contextlib.suppress(Exception):
