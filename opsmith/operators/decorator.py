@@ -93,7 +93,7 @@ def op(
             (``(("x", "y"),)``) claims that the results are linear in these arguments together, as a
             sum is. Rules for DTensors follow from the claim, and checks test it.
         where: conditions on sizes and int arguments that every call satisfies, such as
-            ``"H % K == 0"``; other calls are refused.
+            ``"H % K == 0"``; other calls are refused. One condition may be written as a text.
         autograd: ``"reference"`` takes every derivative from the reference, which must then be
             differentiable PyTorch. In reverse mode, a hand-written backward takes precedence.
         device_types: the device types that the reference supports; all by default.

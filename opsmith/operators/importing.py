@@ -306,4 +306,6 @@ def _is_users(file: str) -> bool:
     """Return whether a frame's file is the user's: not opsmith's, installed, or Python's own."""
     installed = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
     theirs = [Path(__file__).parents[1], *map(Path, installed)]
+    if "site-packages" in Path(file).parts:  # of an environment that this one builds on
+        return False
     return Path(file).is_file() and not any(Path(file).is_relative_to(path) for path in theirs)

@@ -89,10 +89,10 @@ def signature_of(
         ("parallel_dims", parallel_dims),
         ("summed_dims", summed_dims),
         ("linear_in", linear_in),
-        ("where", where),
     ):
         if isinstance(value, str):
             refuse(f'{option}={value!r} is a string; write {option}=("{value}",)')
+    where = (where,) if isinstance(where, str) else where
 
     python_signature = inspect.signature(function)
     annotations = hints.resolve(function, refuse)
@@ -237,7 +237,8 @@ def _parameter(
     for mark in part.marks:
         if isinstance(mark, Selects):
             refuse(
-                f"parameter '{name}: {text}': {mark!r} is for results: it says which index is right"
+                f"parameter '{name}: {text}': {mark!r} is for results: it says which index is "
+                "right. Return the index, also where an argument is written"
             )
     if not (result.differentiable or result.tensor_type):
         refuse(f"parameter '{name}: {text}': only tensors have gradients; leave the mark out")

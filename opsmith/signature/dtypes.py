@@ -46,3 +46,11 @@ def known_dtypes(names: Iterable[str]) -> tuple[str, ...]:
     """Return the names in `names` that opsmith supports, in the order of `ALL_DTYPES`."""
     wanted = set(names)
     return tuple(name for name in ALL_DTYPES if name in wanted)
+
+
+def not_carried(label: str, names: Iterable[str]) -> str:
+    """Say that a class of arrays has no dtype that opsmith supports, and what to do."""
+    narrow = [name for name in names if name.startswith(("float", "int", "uint"))]
+    # PyTorch has float8 with other exponents, and numbers of four bits and fewer.
+    said = f": {', '.join(narrow)}. Declare UInt8, and pass x.view(torch.uint8)" if narrow else ""
+    return f"{label} has no dtype that operators carry{said}; there are {', '.join(ALL_DTYPES)}"

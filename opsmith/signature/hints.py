@@ -29,7 +29,7 @@ from opsmith.signature.annotations import (
     Unspecified,
 )
 from opsmith.signature.constraints import Bound, Constraint, Order, PartStarts, Sum, ValueRange
-from opsmith.signature.dtypes import ALL_DTYPES, ANY, COMMON, DTypes, known_dtypes
+from opsmith.signature.dtypes import ANY, COMMON, DTypes, known_dtypes, not_carried
 from opsmith.signature.parameters import (
     Kind,
     Result,
@@ -249,9 +249,7 @@ def _dtypes(declared: tuple[str, ...] | None, label: str, by_jaxtyping: bool) ->
         # explicitly.
         names = tuple(name for name in names if name in COMMON)
     if not names:
-        raise AnnotationProblem(
-            f"{label} has no dtype that operators carry; there are {', '.join(ALL_DTYPES)}"
-        )
+        raise AnnotationProblem(not_carried(label, declared or ()))
     return DTypes(names, label, own=len(names) > 1 and not by_jaxtyping)
 
 
@@ -268,7 +266,9 @@ def _sequence_type(
             )
         return TensorListType(_tensor_type(element, scalars))
     if get_origin(element) in (typing.Union, types.UnionType):
-        raise AnnotationProblem(f"{show(base)}: elements cannot be optional")
+        tensors = any(_is_array(one) or _is_tensor(one) for one in get_args(element))
+        instead = "; pass those that are there, and list[int] of their places" if tensors else ""
+        raise AnnotationProblem(f"{show(base)}: elements cannot be optional{instead}")
     if get_origin(element) is typing.Annotated:
         raise AnnotationProblem(
             f"{show(base)}: a condition on all elements stands outside, as in "

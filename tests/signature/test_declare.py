@@ -252,6 +252,25 @@ def test_a_wrong_claim_is_refused(options: dict[str, Any], said: str) -> None:
     assert said in _refused(f, **options)
 
 
+class Scales(jaxtyping.AbstractDtype):
+    dtypes = ["float8_e8m0fnu", "float4_e2m1fn_x2"]
+
+
+def test_a_dtype_that_operators_do_not_carry_is_named_with_what_does() -> None:
+    def f(x: Scales[Tensor, "N"]) -> Tensor: ...  # type: ignore[empty-body]
+
+    assert _refused(f).startswith(
+        "ns::f: parameter 'x: Scales[Tensor, \"N\"]': Scales has no dtype that operators carry: "
+        "float8_e8m0fnu, float4_e2m1fn_x2. Declare UInt8, and pass x.view(torch.uint8); there are "
+    )
+
+
+def test_one_condition_may_be_written_as_a_text() -> None:
+    def f(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]: ...  # type: ignore[empty-body]
+
+    assert declare(f, where="N > 0") == declare(f, where=("N > 0",))
+
+
 def test_results_have_other_names_where_a_parameter_is_called_out() -> None:
     def one(x: Float[Tensor, "N"], out: Float[Tensor, "N"]) -> Float[Tensor, "N"]: ...  # type: ignore[empty-body]
     def two(out1: Float[Tensor, "N"]) -> tuple[Float[Tensor, "N"], Float[Tensor, "N"]]: ...  # type: ignore[empty-body]

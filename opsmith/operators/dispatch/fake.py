@@ -17,6 +17,7 @@ from opsmith.operators.core.arguments import describe, each_tensor
 from opsmith.operators.core.validation import result_dtype
 from opsmith.signature import Bindings, Signature, TensorType, bind, result_shapes
 from opsmith.signature.calls import named
+from opsmith.signature.parameters import TensorListType
 
 
 def fake_kernel(signature: Signature) -> Callable[..., Any]:
@@ -30,12 +31,16 @@ def fake_kernel(signature: Signature) -> Callable[..., Any]:
     results = signature.results
     if not signature.shaped:
         types = ", ".join(str(result.type) for result in results)
+        lacks = (
+            "has any number of tensors. Write a tuple of results, or register_fake."
+            if any(isinstance(result.type, TensorListType) for result in results)
+            else 'has no shape. Write one, as in Float[Tensor, "N C"], or register_fake.'
+        )
 
         def missing(*_args: Any, **_kwargs: Any) -> Any:
             raise OpsmithError(
                 f"{signature.qualname}: has no fake kernel, which tracing (torch.compile, "
-                f"torch.export) needs: the declared result {types} has no shape. Write one, as in "
-                'Float[Tensor, "N C"], or register_fake.'
+                f"torch.export) needs: the declared result {types} {lacks}"
             )
 
         return checked_fake(signature, missing)

@@ -300,6 +300,14 @@ def test_a_plain_tensor_wants_a_written_fake() -> None:
         return x.repeat(2)
 
     assert plain(torch.ones(2)).shape == (4,)
+
+    @opsmith.op("test_operator::halves")
+    def halves(x: Float[Tensor, "N"]) -> list[Float[Tensor, "N"]]:
+        return [x / 2, x / 2]
+
+    lacks = r"result list\[Float\[Tensor, \"N\"\]\] has any number of tensors. Write a tuple of re"
+    with pytest.raises(Exception, match=lacks):
+        halves(torch.ones(3, device="meta"))
     with pytest.raises(Exception, match="test_operator::plain: has no fake kernel"):
         torch.compile(plain, fullgraph=True, backend="eager")(torch.ones(2))
 
