@@ -253,7 +253,7 @@ def test_a_wrong_claim_is_refused(options: dict[str, Any], said: str) -> None:
 
 
 class Scales(jaxtyping.AbstractDtype):
-    dtypes = ["float8_e8m0fnu", "float4_e2m1fn_x2"]
+    dtypes = ("float8_e8m0fnu", "float4_e2m1fn_x2")
 
 
 def test_a_dtype_that_operators_do_not_carry_is_named_with_what_does() -> None:

@@ -48,7 +48,7 @@ def supervise(
         serve: function that a child runs.
     """
     children = Children()
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     if prepare is not None:
         prepare()
     _keep_files_in(folder)

@@ -4,6 +4,8 @@ import ctypes
 import errno
 import json
 import os
+import resource
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -62,6 +64,22 @@ def test_a_command_has_no_privileges_and_a_filter(namespaces):
     assert printed.split() == (
         "CapEff: 0000000000000000 CapBnd: 0000000000000000 NoNewPrivs: 1 Seccomp: 2".split()
     )
+
+
+@pytest.mark.parametrize("namespaces", [BOXED, False])
+def test_a_command_has_the_limits_of_a_plain_process_but_for_those_of_the_page(namespaces):
+    names = [name for name in dir(resource) if name.startswith("RLIMIT_")]
+    limits = ", ".join(f"{name!r}: resource.getrlimit(resource.{name})" for name in names)
+    script = shlex.quote(f"import resource; print({{{limits}}})")
+    said, _ = ran(f"{sys.executable} -c {script}", namespaces)
+    found = eval(said)
+    plain = {name: resource.getrlimit(getattr(resource, name)) for name in names}
+    plain["RLIMIT_CORE"] = (0, plain["RLIMIT_CORE"][1])  # as most systems begin with
+    other = {name: found[name] for name in names if found[name] != plain[name]}
+    expected = {"RLIMIT_FSIZE": (1 << 30, 1 << 30)}
+    assert other == expected | ({"RLIMIT_NPROC": (512, 512)} if namespaces else {})
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "judge.md").read_text()
+    assert "`RLIMIT_NPROC` (512) and `RLIMIT_FSIZE` (1 GiB)" in page
 
 
 @pytest.mark.parametrize("namespaces", [BOXED])

@@ -214,7 +214,7 @@ def _run(plan: dict[str, Any], protected: list[int], become: Callable[[], object
 
 
 def _limit(plan: dict[str, Any]) -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     most = plan["file_bytes"]
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     most = most if hard == resource.RLIM_INFINITY else min(most, hard)
