@@ -145,8 +145,8 @@ class _Unchecked:
         from opsmith.checks.report.rows import Results, Row
 
         rows = [
-            Row(*names, status="passed" if why is None else "not run", message=why or "")
-            for names, why in self._ran
+            Row(name, kernel, check, "passed" if why is None else "not run", message=why or "")
+            for (name, kernel, check), why in self._ran
         ]
         return Results(rows).unchecked
 

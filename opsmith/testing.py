@@ -178,7 +178,7 @@ class _OneCheck:
         """
         import pytest
 
-        from opsmith.checks.runner import NOT_BUILT
+        from opsmith.checks.row_history import NOT_BUILT
 
         __tracebackhide__ = True  # pytest shows the caller
         if self.operator.name in self.unbuilt:
@@ -352,7 +352,7 @@ class OneTest:
         If a kernel does not build, the first of its tests to run fails, and its other tests are not
         run. Otherwise a suite without the test of the build would skip all its tests.
         """
-        from opsmith.checks.runner import NOT_BUILT, not_run
+        from opsmith.checks.row_history import NOT_BUILT, not_run
 
         name, kernel = self.check.name, self.subject.kernel
         built = self.subject.operator.name, kernel

@@ -8,12 +8,12 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from opsmith.checks.case_runner import Announce
-from opsmith.checks.case_source import REFUSES_ALL, explain_no_case
+from opsmith.checks.case_source import explain_no_case
 from opsmith.checks.cases.case import FAILED_BEFORE, Case
 from opsmith.checks.cases.failure import Failure, Inapplicable
 from opsmith.checks.cases.reruns.failure_database import (
@@ -34,11 +34,12 @@ from opsmith.checks.isolation.kernel_client import Caller
 from opsmith.checks.isolation.process_state import Surroundings
 from opsmith.checks.protocol import Check, selected
 from opsmith.checks.report.rows import REFUSED, Row, Status
+from opsmith.checks.row_history import FirstToTell, History, failed, kernel_of, not_run
 from opsmith.checks.run_report import Report
 from opsmith.checks.snippet import snippet
 from opsmith.checks.trial import Trial
 from opsmith.checks.workers.helpers import helped
-from opsmith.checks.workers.schedule import Planned, Progress, Schedule
+from opsmith.checks.workers.schedule import Progress, Schedule
 from opsmith.checks.workers.worker_client import ElsewhereError, Worker
 from opsmith.checks.workers.worker_pool import borrowed
 from opsmith.errors import MissingDependencyError, OpsmithError
@@ -46,15 +47,9 @@ from opsmith.kernels import get_device
 from opsmith.operators import Operator
 from opsmith.operators.importing import end_import
 
-#: The message of a kernel's other rows if its build failed, since the build is not tried again.
-NOT_BUILT = "not built"
 #: After a kernel hung, its other checks get this fraction of the time limit, but at least this
 #: many seconds.
 _LESS, _LEAST_SECONDS = 0.1, 1.0
-#: Checks that sample every call that the declaration allows; if they find no case, no check does.
-_DRAW_ALL = ("dispatch", "reference")
-#: After this many checks of a kernel hung, its other checks are not run.
-_HANGS = 3
 #: With this many refused samples for each accepted sample, add advice on how to draw fewer.
 _MANY_REFUSED = 10
 
@@ -76,6 +71,7 @@ def run(
     stores: bool = False,
     recalls: bool = False,
     allow_cut_short: bool = False,
+    first: bool = False,
     progress: Progress | None = None,
     on_row: Callable[[Row], None] | None = None,
 ) -> Report:
@@ -109,6 +105,7 @@ def run(
         recalls: whether to begin with the failing cases that earlier runs kept.
         allow_cut_short: whether the report is *ok* if a check ran out of time before it had tried
             enough cases to pass.
+        first: whether to end with the first failure of each operator.
         progress: called before each row, and at the end; from several threads, one at a time.
         on_row: called with each row in order, as soon as it and the rows before it are done; from
             several threads, one at a time.
@@ -144,8 +141,8 @@ def run(
         for subject, check in (planned(many, None, flags, devices) if select else ())
         if (subject, check) not in plan
     ]
-    schedule = Schedule(plan, progress, on_row, _FirstToTell(plan).settle)
-    histories = {_kernel_of(subject): _History() for subject, _ in plan}
+    histories = {kernel_of(subject): History() for subject, _ in plan}
+    schedule = Schedule(plan, progress, on_row, FirstToTell(plan, histories).settle)
     with borrowed() if isolate else Worker() as worker:
         # The folder is removed with the run, however the run ends.
         shared = replace(settings, shared=str(worker.folder / "shared"), truths=True)
@@ -156,48 +153,24 @@ def run(
 
         def run_row(position: int, worker: Worker) -> Row | None:
             subject, check = plan[position]
-            return _row(check, subject, shared, worker, histories[_kernel_of(subject)])
+            history = histories[kernel_of(subject)]
+            ended = first and failed(histories, subject.operator.name)
+            if ended:
+                return not_run(check, subject, f"not run, since {ended} failed")
+            return _row(check, subject, shared, worker, history) if isolate else None
 
-        helpers = min(jobs - 1, schedule.helpers()) if isolate else 0
+        helpers = min(jobs - 1, schedule.helpers()) if isolate and not first else 0
         with helped(schedule, plan, run_row, helpers):
             while (position := schedule.take()) is not None:
-                row = run_row(position, worker) if isolate else None
+                row = run_row(position, worker)
                 if row is None:
                     subject, check = plan[position]
-                    row = _here(check, subject, shared, histories[_kernel_of(subject)])
+                    row = _here(check, subject, shared, histories[kernel_of(subject)])
                 schedule.give(position, row)
     elapsed = time.monotonic() - started
     own = (subject.operator for subject, _ in plan if not subject.adopted)
     bare = dict.fromkeys(one.name for one in own if list(one.kernels) == [REFERENCE])
     return Report(schedule.rows(), seed, elapsed, left_out, allow_cut_short, list(bare))
-
-
-class _FirstToTell:
-    """Keeps the first of a kernel's rows which report that the reference refuses every sample.
-
-    `_History` skips the rows that run after the first one, but not the rows that run in parallel.
-    """
-
-    def __init__(self, plan: Sequence[Planned]) -> None:
-        self._plan = plan
-        self._told: dict[tuple[str, str], str] = {}
-
-    def settle(self, position: int, row: Row) -> Row:
-        """Return the row, or a row that was not run if an earlier row has reported the same."""
-        if row.code != "OPS-CASES-NONE" or not row.message.startswith(REFUSES_ALL):
-            return row
-        first = self._told.setdefault((row.operator, row.kernel), row.check)
-        subject, check = self._plan[position]
-        return row if first == row.check else not_run(check, subject, _caseless(first))
-
-
-def _caseless(check: str) -> str:
-    """Explain that a check is not run after another check found no case."""
-    return f"not run, since {check} found no arguments that the reference accepts"
-
-
-def _kernel_of(subject: Subject) -> tuple[str, str]:
-    return subject.operator.name, subject.kernel
 
 
 def _require_devices(names: Sequence[str]) -> None:
@@ -262,40 +235,8 @@ def _subjects(check: Check, operator: Operator, devices: Sequence[str]) -> list[
     return found
 
 
-@dataclass
-class _History:
-    """The results of a kernel's checks so far which decide whether its other checks run.
-
-    Attributes:
-        broken: whether the kernel does not build.
-        caseless: the check that found no arguments that the reference accepts.
-        hung: the checks that hung.
-    """
-
-    broken: bool = False
-    caseless: str = ""
-    hung: list[str] = field(default_factory=list)
-
-    @property
-    def obstacle(self) -> str:
-        """The reason not to run a further check; empty if it is to run."""
-        if self.broken:
-            return NOT_BUILT
-        if self.caseless:
-            return _caseless(self.caseless)
-        if len(self.hung) >= _HANGS:
-            return f"not run, since {', '.join(self.hung)} hung. To run it alone: --check NAME"
-        return ""
-
-    def learn(self, row: Row) -> None:
-        """Update the history with a finished row."""
-        self.broken |= row.check == "build" and row.status == "failed"
-        if row.check in _DRAW_ALL and row.code == "OPS-CASES-NONE":
-            self.caseless = row.check
-
-
 def _row(
-    check: Check, subject: Subject, settings: Settings, worker: Worker, history: _History
+    check: Check, subject: Subject, settings: Settings, worker: Worker, history: History
 ) -> Row | None:
     """Run a check in a worker, and return its row; `None` if the worker cannot run it."""
     row = _after(history, check, subject)
@@ -303,37 +244,27 @@ def _row(
         row = _isolated(check, subject, settings, worker, history)
     if row is not None:
         history.learn(row)
+        row = history.settle(row, check, subject)
     return row
 
 
-def _here(check: Check, subject: Subject, settings: Settings, history: _History) -> Row:
+def _here(check: Check, subject: Subject, settings: Settings, history: History) -> Row:
     """Run a check in this process, and return its row."""
     row = _after(history, check, subject)
     if row is None:
         row = run_check(check, subject, settings, lambda *_: None, {})
     history.learn(row)
-    return row
+    return history.settle(row, check, subject)
 
 
-def _after(history: _History, check: Check, subject: Subject) -> Row | None:
+def _after(history: History, check: Check, subject: Subject) -> Row | None:
     """Return the row of a check that is skipped because of earlier rows; `None` if it is to run."""
-    return not_run(check, subject, history.obstacle) if history.obstacle else None
-
-
-def not_run(check: Check, subject: Subject, why: str) -> Row:
-    """Return the row of a check that is not run, with the reason."""
-    return Row(
-        operator=subject.operator.name,
-        kernel=subject.kernel,
-        check=check.name,
-        status="not run",
-        message=why,
-        where=subject.implementation.where,
-    )
+    obstacle = history.obstacle(check)
+    return not_run(check, subject, obstacle) if obstacle else None
 
 
 def _isolated(
-    check: Check, subject: Subject, settings: Settings, worker: Worker, history: _History
+    check: Check, subject: Subject, settings: Settings, worker: Worker, history: History
 ) -> Row | None:
     if subject.missing:
         return None

@@ -236,6 +236,9 @@ def check(
             help="Let a check pass that ran out of time before it had tried enough cases.",
         ),
     ] = False,
+    first: Annotated[
+        bool, typer.Option("--first", help="End with the first failure of each operator.")
+    ] = False,
     as_json: AsJson = False,
     report: AsPage = None,
     junit: AsJunit = None,
@@ -315,6 +318,7 @@ def check(
                 devices=device or (),
                 warp=warp,
                 allow_cut_short=allow_cut_short,
+                first=first,
                 progress=progress,
                 on_row=show,
             )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from opsmith.checks.cases.case import Case
 
+#: The line of a failure of which no call returned.
+LIFELESS = "No call of the kernel returned, whatever the sizes and dtypes."
 #: Message for a result that changes after its call.
 CHANGED = (
     "the result of an earlier call changed afterwards: it lies in memory that the kernel uses "

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import suppress
 
 from opsmith.checks.cases import cohorts, layouts
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.cohorts import Cohort
-from opsmith.checks.cases.failure import Failure
+from opsmith.checks.cases.failure import LIFELESS, Failure
 from opsmith.checks.cases.layouts import EXPANDED, LAYOUTS, OVERLAPPING, SLICED, TRANSPOSED
 from opsmith.checks.cases.sampling import SIZES, Wanted
 from opsmith.checks.cases.views import CHANNELS_LAST, LONE, PADDED, PERMUTED
 from opsmith.checks.isolation.call_ways import PLAIN, WAYS, described
 from opsmith.checks.numerics import loop_sizes
-from opsmith.checks.numerics.comparison import compare
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.signature import Parameter
@@ -31,6 +30,9 @@ _LEAST_DIMENSIONS = {PADDED: 2, OVERLAPPING: 2, LONE: 2, PERMUTED: 3, CHANNELS_L
 _ENOUGH = 20
 #: An empty tensor has no layout.
 _FILLED = tuple(size for size in SIZES if size)
+#: How calls end that return nothing; of those that hang, no more are made.
+_ENDS = ("OPS-CALL-CRASH", "OPS-CALL-EXIT", "OPS-CALL-RAISED")
+_MORE_SIZES = (3, 4, 5, 8)
 _ODD = (1, 2, 3, 1, 5)
 
 
@@ -39,25 +41,49 @@ def _agrees(trial: Trial, case: Case, how: str = "") -> None:
     trial.compare(trial.run(trial.make(case)), truth, how)
 
 
-@contextmanager
-def _called(trial: Trial, way: str) -> Iterator[None]:
-    """Call the kernel in a way within this block."""
+def _returns(trial: Trial) -> bool:
+    """Return whether the kernel returns from any call, in sizes from 3 on, in each dtype."""
+    returned = False
+
+    def tried(case: Case) -> None:
+        nonlocal returned
+        trial.accept(case)
+        with suppress(Exception):
+            trial.run(trial.make(case))
+            returned = True
+
+    with suppress(Failure):
+        trial.each(tried, wanted=Wanted(sizes=_MORE_SIZES), examples=3)
+    return returned
+
+
+def _agrees_called(trial: Trial, case: Case, way: str) -> None:
+    """Compare a call that is made in a way; name the way only where the plain call is right."""
     trial.kernel.way = way
-    trial.attribution.wrong, trial.counts.cohort = "OPS-STATE-MODE", way
     try:
-        yield
+        _agrees(trial, case, described(way))
+    except Failure as failure:
+        trial.kernel.way = PLAIN
+        _agrees(trial, case)
+        failure.code = "OPS-STATE-MODE"
+        raise
     finally:
         trial.kernel.way = PLAIN
 
 
 def _agrees_laid_out(trial: Trial, case: Case) -> None:
+    """Compare a case; if it fails, name its layout only where its contiguous copy is right."""
+    plain = case.with_layouts({})
     try:
         _agrees(trial, case)
     except Failure as failure:
-        plain = case.with_layouts({})
-        wrong = compare(trial.run(trial.make(plain)), trial.truth(plain)).problem
-        if wrong is None:
-            failure.code = "OPS-LAYOUT-STRIDE"
+        if case.layouts:
+            try:
+                _agrees(trial, plain)
+            except Failure as cause:
+                cause.case = plain
+                raise
+        failure.code = "OPS-LAYOUT-STRIDE"
         raise
 
 
@@ -66,7 +92,13 @@ def _agrees_laid_out(trial: Trial, case: Case) -> None:
 )
 def reference(trial: Trial) -> None:
     """Try every dtype with contiguous arguments, then each cohort."""
-    trial.each(lambda case: _agrees(trial, case), wanted=Wanted(inexact=True))
+    try:
+        trial.each(lambda case: _agrees(trial, case), wanted=Wanted(inexact=True))
+    except Failure as failure:
+        ends = failure.code in _ENDS and trial.counts.error is None
+        if ends and not trial.replay.alone and not trial.settings.given and not _returns(trial):
+            failure.args = (f"{failure}\n{LIFELESS}",)
+        raise
     counts = {"normal": trial.counts.ran}
     if not trial.only_registered:
         most = loop_sizes.largest_sizes(trial.operator, trial.subject.favourite)
@@ -87,14 +119,14 @@ def reference(trial: Trial) -> None:
             trial.notes.append(f"{loop_sizes.described(most, 'cohorts')} sizes")
     for way in () if trial.settings.given else WAYS:
         before = trial.counts.ran
-        with _called(trial, way):
-            trial.each(
-                lambda case, way=way: _agrees(trial, case, described(way)),  # type: ignore[misc]
-                dtypes=(trial.subject.favourite,),
-                wanted=Wanted(sizes=_FILLED),
-                examples=2,
-                most=1,
-            )
+        trial.attribution.wrong, trial.counts.cohort = "", way
+        trial.each(
+            lambda case, way=way: _agrees_called(trial, case, way),  # type: ignore[misc]
+            dtypes=(trial.subject.favourite,),
+            wanted=Wanted(sizes=_FILLED),
+            examples=2,
+            most=1,
+        )
         counts[way] = trial.counts.ran - before
     told = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
     trial.notes.append(f"cohorts: {told}")

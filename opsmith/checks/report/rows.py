@@ -18,6 +18,18 @@ UNTRIED: tuple[Status, ...] = ("not applicable", "not run")
 _REFERENCE = "reference"
 #: The checks that compile a kernel and do not call it.
 _COMPILING = ("build", "nvcc")
+#: The beginnings of the codes that name the cause of other failures, in the order of mending.
+_CAUSES = (
+    "OPS-BUILD",
+    "OPS-DISPATCH",
+    "OPS-MEMORY-BOUNDS",
+    "OPS-SANITIZE",
+    "OPS-MEMORY-UNINITIALIZED",
+    "OPS-CUDA",
+    "OPS-SCHEDULES",
+    "OPS-DETERMINISM-THREADS",
+    "OPS-STATE-THREADS",
+)
 #: The beginning of the note on samples that the reference rejected.
 REFUSED = "the reference refused"
 
@@ -168,8 +180,13 @@ class Results:
 
     @property
     def failures(self) -> list[Row]:
-        """Return the rows that failed."""
-        return [row for row in self.rows if row.status == "failed"]
+        """Return the rows that failed, of each kernel those first that tell the cause of others."""
+        return [
+            row
+            for _, _, rows in self.groups()
+            for row in sorted(rows, key=_turn)
+            if row.status == "failed"
+        ]
 
     def explain(self) -> str:
         """Describe all failures in full, and why the run is incomplete; empty if it passed."""
@@ -235,6 +252,11 @@ class Results:
             found.setdefault((row.operator, row.kernel), []).append(row)
         for (operator, kernel), rows in found.items():
             yield operator, kernel, rows
+
+
+def _turn(row: Row) -> int:
+    """Return the place of a row's failure among those of its kernel."""
+    return next((n for n, code in enumerate(_CAUSES) if row.code.startswith(code)), len(_CAUSES))
 
 
 def show_error(error: float | None) -> str:

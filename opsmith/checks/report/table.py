@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from opsmith.checks.report.rows import REFUSED, UNTRIED, Results, Row, show_error
@@ -147,14 +148,14 @@ def _line(
 
 
 def ending(report: Results, *, chosen: bool = True) -> Iterator[Any]:
-    """Yield the first failures in full, the reasons why the run is incomplete, and the summary.
+    """Yield the first causes in full, the reasons why the run is incomplete, and the summary.
 
     One fault makes many checks fail, so a kernel's first few failures are the most useful.
     """
     from rich.text import Text
 
-    for _, _, rows in report.groups():
-        failures = [row for row in rows if row.status == "failed"]
+    for _, found in groupby(report.failures, lambda row: (row.operator, row.kernel)):
+        failures = list(found)
         for row in failures[:_IN_FULL]:
             yield Text("")
             yield Text(row.explain(), overflow="fold")

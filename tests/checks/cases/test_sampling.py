@@ -17,7 +17,8 @@ from opsmith.checks.cases.search import search
 from opsmith.checks.cases.subject import subjects_of
 from opsmith.checks.numerics.oracle import RefusedError
 from opsmith.checks.report.rows import Row
-from opsmith.checks.runner import _FirstToTell, not_run, planned
+from opsmith.checks.row_history import FirstToTell, History, kernel_of, not_run
+from opsmith.checks.runner import planned
 from opsmith.checks.trial import Settings, Trial
 
 
@@ -238,7 +239,7 @@ def test_a_reference_that_refuses_sizes_of_0_and_1_is_said_to():
 
 def test_rows_that_ran_beside_it_do_not_say_again_that_the_reference_refuses_everything():
     plan = planned([refuses], ["reference", "mutation", "aliasing"])
-    first = _FirstToTell(plan)
+    first = FirstToTell(plan, {kernel_of(subject): History() for subject, _ in plan})
     message = "the reference refuses every sampled case, the last with: ValueError"
     (_, one), (_, two), _ = plan
     rows = [

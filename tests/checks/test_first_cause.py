@@ -1,0 +1,154 @@
+"""The first failure names the cause; what fails because of it is not told as a fault of its own."""
+
+import os
+
+import pytest
+import torch
+from jaxtyping import Float, Float32
+from torch import Tensor
+
+import opsmith
+from opsmith import checks
+from opsmith.checks.cases.failure import LIFELESS
+from opsmith.checks.report.rows import Row
+from opsmith.checks.run_report import Report
+
+SELECT = ["dispatch", "reference", "layouts", "empty-sizes", "mutation", "aliasing"]
+
+
+def declared(name: str, kernel):
+    @opsmith.op(f"first_cause::{name}")
+    def doubled(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        return x * 2
+
+    doubled.register_kernel("cpu", kernel)
+    return doubled
+
+
+def _raises(x: Tensor) -> Tensor:
+    raise ValueError("never")
+
+
+def _raises_if_small(x: Tensor) -> Tensor:
+    if x.numel() < 3:
+        raise ValueError("too small")
+    return x * 2
+
+
+def _raises_in_single(x: Tensor) -> Tensor:
+    if x.dtype == torch.float32:
+        raise ValueError("not in float32")
+    return x * 2
+
+
+aborts = declared("aborts", lambda x: os.abort())
+
+
+def test_of_a_kernel_that_never_returns_one_row_fails_and_the_others_do_not_run():
+    report = checks.run(declared("raises", _raises), select=SELECT, isolate=False)
+    assert report.outcome == "failed"
+    assert [(row.check, row.status) for row in report.rows] == [
+        ("dispatch", "failed"),
+        *((name, "not run") for name in SELECT[1:]),
+    ]
+    assert {row.message for row in report.rows[1:]} == {
+        "not run, since no call returns: see dispatch"
+    }
+    (alone,) = checks.run(declared("raises_too", _raises), select=["reference"], isolate=False).rows
+    assert alone.status == "failed"
+    assert alone.message.splitlines()[-1] == LIFELESS
+
+
+@pytest.mark.slow
+def test_of_a_kernel_that_ends_its_process_one_row_fails():
+    report = checks.run(aborts, select=SELECT)
+    assert [row.status for row in report.rows] == ["failed", *["not run"] * 5]
+    assert report.rows[0].code == "OPS-CALL-CRASH"
+
+
+@pytest.mark.parametrize("kernel", [_raises_if_small, _raises_in_single])
+def test_a_kernel_that_returns_somewhere_is_tried_everywhere(kernel):
+    operator = declared(kernel.__name__, kernel)
+    report = checks.run(operator, select=SELECT, isolate=False)
+    assert [row.status for row in report.rows[:2]] == ["failed", "failed"]
+    assert "not run" not in {row.status for row in report.rows}
+    assert LIFELESS not in report.rows[1].message
+
+
+def test_first_ends_with_the_first_failure_of_each_operator():
+    def wrong(x: Tensor) -> Tensor:
+        return x * 3
+
+    both = [declared("wrong", wrong), declared("sound", lambda x: x * 2)]
+    select = ["dispatch", "reference", "mutation"]
+    report = checks.run(both, select=select, isolate=False, first=True, examples=4)
+    assert [row.status for row in report.rows] == ["passed", "failed", "not run", *["passed"] * 3]
+    assert report.rows[2].message == "not run, since reference failed"
+    assert report.outcome == "failed"
+
+
+def test_failures_are_told_in_the_order_of_mending():
+    codes = {
+        "reference": "OPS-VALUE-RANGE",
+        "bounds": "OPS-MEMORY-UNINITIALIZED",
+        "schedules": "OPS-MEMORY-BOUNDS",
+        "cuda-on-cpu": "OPS-CUDA-RACE",
+        "gradient": "OPS-GRADIENT-WRONG",
+        "compile": "OPS-COMPILE-WRONG",
+    }
+    rows = [Row("a::b", "cpu", name, "failed", code=code) for name, code in codes.items()]
+    other = Row("a::c", "cpu", "reference", "failed", code="OPS-VALUE-WRONG")
+    report = Report([*rows, other])
+    assert [row.check for row in report.failures] == [
+        "schedules",
+        "bounds",
+        "cuda-on-cpu",
+        "reference",
+        "gradient",
+        "compile",
+        "reference",
+    ]
+    assert report.explain().startswith("a::b: check 'schedules' failed for the 'cpu' kernel.")
+
+
+@opsmith.op("first_cause::sine")
+def sine(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x.sin()
+
+
+def _save(ctx, inputs, output):
+    ctx.save_for_backward(inputs[0])
+
+
+def test_a_layout_is_named_only_where_the_plain_gradient_is_right():
+    sine.register_autograd(
+        lambda ctx, grad: 2 * grad * ctx.saved_tensors[0].cos(), setup_context=_save
+    )
+    (row,) = checks.run(sine, select=["gradient"], isolate=False).rows
+    assert row.code == "OPS-GRADIENT-WRONG"
+    assert row.message.startswith("the gradient of 'x'[0] is ")
+
+    def strides(ctx, grad):
+        return grad.as_strided(grad.shape, (1,), 0) * ctx.saved_tensors[0].cos()
+
+    sine.register_autograd(strides, setup_context=_save)
+    (row,) = checks.run(sine, select=["gradient"], isolate=False).rows
+    assert row.code == "OPS-GRADIENT-STRIDE"
+    assert row.message.startswith("with a gradient that came in ")
+
+
+def test_a_layout_of_arguments_is_named_only_where_contiguous_ones_are_right():
+    (row,) = checks.run(declared("thrice", lambda x: x * 3), select=["layouts"], isolate=False).rows
+    assert row.code == "OPS-VALUE-WRONG"
+    assert "sliced" not in row.case
+    assert "transposed" not in row.case
+
+
+def test_a_way_to_call_is_named_only_where_a_plain_call_is_right():
+    def in_inference_mode(x: Tensor) -> Tensor:
+        return x * (3 if torch.is_inference_mode_enabled() else 2)
+
+    operator = declared("in_a_mode", in_inference_mode)
+    (row,) = checks.run(operator, select=["reference"], isolate=False).rows
+    assert row.code == "OPS-STATE-MODE"
+    assert "torch.inference_mode()" in row.message
