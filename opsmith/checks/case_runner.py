@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -10,7 +11,9 @@ import hypothesis
 from opsmith.checks.attribution import Attribution
 from opsmith.checks.cases.case import FAILED_BEFORE, Case
 from opsmith.checks.cases.failure import Failure, Inapplicable
+from opsmith.checks.cases.reference_call import spent
 from opsmith.checks.cases.reruns.rerun_case import Replay
+from opsmith.checks.disagreement import sizes_of
 from opsmith.checks.isolation.user_traceback import raised
 from opsmith.checks.numerics.oracle import RefusedError
 from opsmith.checks.report.case_counts import CaseCounts
@@ -18,6 +21,8 @@ from opsmith.operators.core.torch_threads import threads
 
 #: If the reference refuses this many samples before it accepts one, no more samples are drawn.
 _MOST_REFUSED = 100
+#: Number of samples whose sizes are kept, of those that the reference takes and of the others.
+_SIZES = 60
 
 Announce = Callable[[str, str, int], None]
 """Receives a case's description, its key and its size before the case runs."""
@@ -58,10 +63,13 @@ class CaseRunner:
             return
         cohort = "registered" if case.origin else self.counts.cohort
         self.counts.tally.begin(cohort, case.dtype, case.numel)
+        started, before = time.monotonic(), spent.seconds
         try:
             # Only the kernel itself runs with all threads: see `KernelCaller.call`.
             with threads(1):
                 body(case)
+            if case.sampled and len(self.counts.taken_sizes) < _SIZES:
+                self.counts.taken_sizes.append(sizes_of(case))
         except RefusedError as error:
             self._refuse(case, error)
         except Failure as failure:
@@ -71,6 +79,11 @@ class CaseRunner:
             raise
         except Exception as error:
             raise Failure(raised(error), case, code=self.attribution.raises) from error
+        finally:
+            self.counts.seconds += time.monotonic() - started
+            self.counts.in_reference += spent.seconds - before
+            if spent.seconds - before > self.counts.slowest[0]:
+                self.counts.slowest = spent.seconds - before, case.describe()
 
     def two(self, body: Callable[[Case, Case], None], pair: tuple[Case, Case]) -> None:
         """Run `body` on a pair of cases; the first is counted and announced.
@@ -118,6 +131,8 @@ class CaseRunner:
                 code="OPS-CASES-REFUSED",
             ) from error
         self.counts.refused += 1
+        if len(self.counts.refused_sizes) < _SIZES:
+            self.counts.refused_sizes.append(sizes_of(case))
         self.counts.refusal = str(error)
         if self.counts.refused_in_vain() >= _MOST_REFUSED:
             raise NothingTakenError

@@ -30,6 +30,7 @@ from opsmith.checks.cases.reruns.rerun_command import command_of
 from opsmith.checks.cases.reruns.user_cases import keep_given, write_cases
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import REFERENCE, Subject, subject_on, subjects_of
+from opsmith.checks.disagreement import equal_sizes, other_shape
 from opsmith.checks.isolation.kernel_client import Caller
 from opsmith.checks.isolation.process_state import Surroundings
 from opsmith.checks.protocol import Check, selected
@@ -331,13 +332,19 @@ def run_check(
             replay.crashed = failure.crashed
             seeded = failure.case.origin != FAILED_BEFORE
             shown = _shown(trial, failure, kept)
+            other = other_shape(trial.operator, failure.case)
+            if other:
+                message, code = f"{other}\n{message}", "OPS-RESULT-DECLARED"
         trial.attribution.blame = failure.blame or trial.attribution.blame
     except Exception as error:
         status, message, code = "failed", trial.raised(error), trial.attribution.raises
     if status == "passed" and settings.stores and not replay.alone:
         drop(kept)
-    if status == "passed" and trial.counts.refused > trial.counts.ran:
-        trial.notes.append(_refused(trial))
+    if trial.counts.refused > trial.counts.ran:
+        if status == "passed":
+            trial.notes.append(_refused(trial))
+        elif status == "cut short":
+            message += f"; {_refused(trial)}"
     return Row(
         operator=subject.operator.name,
         kernel=subject.kernel,
@@ -402,6 +409,8 @@ def _build(check: Check, subject: Subject) -> None:
 
 def _refused(trial: Trial) -> str:
     text = f"{REFUSED} {trial.counts.refused} samples: {trial.counts.refusal}"
+    equal = equal_sizes(trial.counts.taken_sizes, trial.counts.refused_sizes)
+    text += f". {equal}" * bool(equal)
     if trial.counts.refused < _MANY_REFUSED * trial.counts.ran:
         return text
     return f"{text}. That takes time: say what arguments may be, or register_cases(only=True)"

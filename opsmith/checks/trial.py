@@ -278,7 +278,7 @@ class Trial:
         Raises:
             Inapplicable: results were compared, and none had an element.
         """
-        stopped = self.counts.due.describe(self.counts.ran, self.settings.seconds)
+        stopped = self.counts.stopped(self.settings.seconds)
         if not stopped:
             cases = self.counts.ran
             empty = self.counts.error is not None and not self.counts.compared

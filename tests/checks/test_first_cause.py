@@ -1,6 +1,8 @@
 """The first failure names the cause; what fails because of it is not told as a fault of its own."""
 
 import os
+import re
+import time
 
 import pytest
 import torch
@@ -152,3 +154,64 @@ def test_a_way_to_call_is_named_only_where_a_plain_call_is_right():
     (row,) = checks.run(operator, select=["reference"], isolate=False).rows
     assert row.code == "OPS-STATE-MODE"
     assert "torch.inference_mode()" in row.message
+
+
+@opsmith.op("first_cause::two_names")
+def two_names(x: Float32[Tensor, "N C"], w: Float32[Tensor, "N K"]) -> Float32[Tensor, "N C"]:
+    return x * w
+
+
+two_names.register_kernel("cpu", lambda x, w: x * w)
+
+
+def test_a_declaration_that_the_reference_contradicts_is_told_as_that_with_the_size():
+    report = checks.run(two_names, select=["dispatch", "reference"], isolate=False, examples=20)
+    for row in report.rows:
+        assert row.code == "OPS-RESULT-DECLARED"
+        pattern = (
+            r'declaration and reference disagree: the result is Float32\[Tensor, "N C"\], \(\d+, 1\) '
+            r"where N=\d+, C=1, K=\d+, and the reference gives \(\d+, \d+\), with the size of .*K\n"
+        )
+        assert re.match(pattern, row.message), row.message
+
+
+@opsmith.op("first_cause::product")
+def product(x: Float32[Tensor, "N C"], w: Float32[Tensor, "K"]) -> Float32[Tensor, "N"]:
+    return x @ w
+
+
+product.register_kernel("cpu", lambda x, w: x @ w)
+
+
+def test_two_sizes_that_the_reference_takes_only_where_they_are_equal_are_named():
+    (row,) = checks.run(product, select=["dispatch"], isolate=False).rows
+    assert row.status == "passed"
+    (note,) = row.notes
+    assert "It takes C and K only where they are equal: if they are one size, declare one" in note
+
+
+@opsmith.op("first_cause::slow")
+def slow(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    time.sleep(0.05 * x.numel())
+    return x * 2
+
+
+@opsmith.op("first_cause::slow_kernel")
+def slow_kernel(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x * 2
+
+
+@slow_kernel.register_kernel("cpu")
+def _(x: Tensor) -> Tensor:
+    time.sleep(0.05 * x.numel())
+    return x * 2
+
+
+def test_what_is_cut_short_since_the_reference_is_slow_says_so_and_in_which_case():
+    (row,) = checks.run(slow, select=["reference"], isolate=False, seconds=0.5).rows
+    assert row.status == "cut short"
+    pattern = r"\. The reference took \d+ of \d+ s, \d\.\d s in one case: x: float32 \(\d+,\)"
+    assert re.search(pattern, row.message), row.message
+    (row,) = checks.run(slow_kernel, select=["reference"], isolate=False, seconds=0.5).rows
+    assert row.status == "cut short"
+    assert "The reference" not in row.message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any
@@ -16,6 +17,15 @@ from opsmith.operators.core.arguments import flatten, map_tensors, with_own_list
 after_evaluation: ContextVar[Callable[[], None]] = ContextVar(
     "after_evaluation", default=lambda: None
 )
+
+
+class _Spent:
+    """The seconds that this process has spent in references."""
+
+    seconds = 0.0
+
+
+spent = _Spent()
 
 
 def run_reference(operator: Operator, arguments: Mapping[str, Any]) -> tuple[Any, list[Tensor]]:
@@ -33,6 +43,10 @@ def run_reference(operator: Operator, arguments: Mapping[str, Any]) -> tuple[Any
     for parameter in signature.mutated:
         own[parameter.name] = map_tensors(own[parameter.name], Tensor.clone)
     positional, keywords = operator.split(own)
-    returned = operator.reference(*positional, **keywords)
+    started = time.monotonic()
+    try:
+        returned = operator.reference(*positional, **keywords)
+    finally:
+        spent.seconds += time.monotonic() - started
     after_evaluation.get()()
     return returned, flatten(signature, returned, own)

@@ -110,6 +110,11 @@ class CaseCounts:
         refusal: the reference's message for the last refused case.
         error: the largest error so far, as a multiple of the tolerance; `None` before any
             comparison.
+        seconds: the seconds that the cases took.
+        in_reference: those of them that the reference took.
+        slowest: the seconds of the reference in the case in which it took longest, and the case.
+        taken_sizes: the sizes of some samples that the reference took, by dimension.
+        refused_sizes: the sizes of some samples that it refused.
         compared: number of elements that were compared.
         cohort: the family that sampled cases belong to, for the report.
         tally: counts the cases that ran.
@@ -120,11 +125,27 @@ class CaseCounts:
     refused: int = 0
     refusal: str = ""
     error: float | None = None
+    seconds: float = 0.0
+    in_reference: float = 0.0
+    slowest: tuple[float, str] = (0.0, "")
+    taken_sizes: list[dict[str, int]] = field(default_factory=list)
+    refused_sizes: list[dict[str, int]] = field(default_factory=list)
     compared: int = 0
     cohort: str = "normal"
     tally: Tally = field(default_factory=Tally)
     due: Due = field(default_factory=Due)
     _before: tuple[int, int] = (0, 0)
+
+    def stopped(self, seconds: float) -> str:
+        """Describe what was left out, and the reference if it took most of the time; else empty."""
+        said = self.due.describe(self.ran, seconds)
+        if not said or self.in_reference < self.seconds / 2:
+            return said
+        longest, case = self.slowest
+        return (
+            f"{said}. The reference took {self.in_reference:.0f} of {self.seconds:.0f} s, "
+            f"{longest:.1f} s in one case: {case}"
+        )
 
     def begin_search(self) -> None:
         """Start to count the samples of a search, for `refused_in_vain`."""
