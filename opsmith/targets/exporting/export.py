@@ -54,8 +54,8 @@ def export(
         dynamic_shapes: the sizes that may change, in the form that ``torch.export.export`` accepts.
         overwrite: whether to replace an existing artifact at `out`.
         verify: whether to run the artifact and PyTorch on the same inputs and compare: a model on
-            sampled inputs, operators on their registered cases. For a model, several sets of
-            positional arguments may be given to compare on instead.
+            its example and inputs like it, operators on their registered cases. For a model,
+            several sets of positional arguments may be given to compare on beside the example.
         say: called with each line of the report.
         options: the target's own options; see its documentation.
 

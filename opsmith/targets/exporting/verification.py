@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.export.graph_signature import InputKind
 
 from opsmith.compat import torch_pytree as pytree
-from opsmith.errors import CheckError
+from opsmith.errors import CheckError, OpsmithError
 from opsmith.kernels import HOST
 from opsmith.operators.core.arguments import dtype_name
 from opsmith.signature.sizes import expressions
@@ -22,6 +22,10 @@ from opsmith.targets.exporting.protocol import Runner
 
 _TOLERANCE = {"float16": 2e-2, "bfloat16": 1e-1, "float32": 1e-3, "float64": 1e-6}
 _MOST_GROWTH = 16
+_LIKE_THE_EXAMPLE = (
+    "On the example the two agree. These inputs, of sizes {}, have its numbers in other places: "
+    "where the model takes no such inputs, pass verify=[args, ...] with those to compare on."
+)
 
 
 def compare(
@@ -55,6 +59,7 @@ def compare(
         drawn = (model.flatten(sample, {}) for sample in samples)
     count, largest, output = 0, 0.0, ""
     example = model.flatten(model.args, model.kwargs)
+    names = [spec.name for spec in model.outputs]
     for inputs in [example, *drawn]:
         args, kwargs = model.unflatten([value.clone() for value in inputs])
         try:
@@ -67,10 +72,14 @@ def compare(
                 raise
             continue
         wanted = [leaf for leaf in pytree.tree_leaves(returned) if isinstance(leaf, Tensor)]
-        got = runner.run([value.clone().contiguous() for value in inputs])
-        difference, name = largest_difference(
-            [spec.name for spec in model.outputs], wanted, got, title
-        )
+        try:
+            got = runner.run([value.clone().contiguous() for value in inputs])
+            difference, name = largest_difference(names, wanted, got, title)
+        except OpsmithError as error:
+            if inputs is example or samples is not None:
+                raise
+            sizes = ", ".join(str(tuple(value.shape)) for value in inputs)
+            raise CheckError(f"{error}\n{_LIKE_THE_EXAMPLE.format(sizes)}") from error
         count += 1
         if difference >= largest:
             largest, output = difference, name
@@ -140,27 +149,47 @@ def relative_difference(expected: Tensor, found: Tensor) -> float:
 def sampled_inputs(model: Model, count: int = 4, seed: int = 0) -> Iterator[list[Tensor]]:
     """Yield inputs like the example's, with other floats, and other sizes if the export allows any.
 
-    Floats are a permutation of the example's own, which keeps their magnitude. Integers stay as
-    they are, since only the model knows which integers are indices.
+    Rows, along the last dimension, change places as a whole: a column of them may hold numbers of
+    images or classes. Of equal rows, numbers that are not whole become smaller. Integers stay as
+    they are, since only the model knows which are indices, and no size falls to a number that an
+    input holds, which may be an index of what would be gone.
     """
     generator = torch.Generator().manual_seed(seed)
     example = model.flatten(model.args, model.kwargs)
     yield [_shuffled(value, generator) for value in example]
-    shapes = list(_other_shapes(model, example, count))
-    for chosen in shapes:
-        yield [
-            _shuffled(_resized(value, shape), generator)
-            for value, shape in zip(example, chosen, strict=True)
-        ]
+    for chosen in _other_shapes(model, example, count):
+        if not _names_what_is_gone(example, chosen):
+            yield [
+                _shuffled(_resized(value, shape), generator)
+                for value, shape in zip(example, chosen, strict=True)
+            ]
+
+
+def _names_what_is_gone(example: Sequence[Tensor], shapes: Sequence[Sequence[int]]) -> bool:
+    """Return whether a value is the number of a place that smaller sizes leave out."""
+    gone = {
+        place
+        for value, shape in zip(example, shapes, strict=True)
+        for have, size in zip(value.shape, shape, strict=True)
+        for place in range(size, have)
+    }
+    numbers = torch.tensor(sorted(gone), dtype=torch.float64)
+    real = [value.double() for value in example if gone and not value.is_complex()]
+    return any(bool(torch.isin(value, numbers).any()) for value in real)
 
 
 def _shuffled(value: Tensor, generator: torch.Generator) -> Tensor:
     if not value.is_floating_point() or value.numel() == 0:
         return value
-    if bool((value == value.flatten()[0]).all()):
-        return torch.randn(value.shape, generator=generator).to(value.dtype)
-    order = torch.randperm(value.numel(), generator=generator)
-    return value.flatten()[order].reshape(value.shape)
+    rows = value.reshape(-1, value.shape[-1] if value.dim() > 1 else 1)
+    if not bool((rows == rows[0]).all()):
+        return rows[torch.randperm(len(rows), generator=generator)].reshape(value.shape)
+    # Equal rows say too little. Their numbers become smaller: of equal ones, an index stays one.
+    wide = value.double()
+    share = 0.99 * torch.rand(value.shape, generator=generator, dtype=torch.float64)
+    smaller = torch.where(wide == 0, share, wide * (1 + share) / 2)
+    stays = (wide == wide.round()) & bool((rows != rows[0, 0]).any())
+    return torch.where(stays, wide, smaller).to(value.dtype)
 
 
 def _resized(value: Tensor, shape: Sequence[int]) -> Tensor:

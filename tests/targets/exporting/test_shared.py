@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from opsmith import ArgumentError, ArtifactError, MissingDependencyError
+from opsmith import ArgumentError, ArtifactError, CheckError, MissingDependencyError
 from opsmith.targets.exporting import artifact as artifacts
 from opsmith.targets.exporting.artifact import (
     Agreement,
@@ -29,7 +29,7 @@ from opsmith.targets.exporting.artifact import (
 from opsmith.targets.exporting.loaded_artifact import LoadedModel, LoadedOperators, load_artifact
 from opsmith.targets.exporting.protocol import Runner
 from opsmith.targets.exporting.registry import get_target
-from opsmith.targets.exporting.verification import sampled_inputs
+from opsmith.targets.exporting.verification import compare, sampled_inputs
 
 WHOLE = Manifest(
     "onnx",
@@ -406,7 +406,7 @@ def sampled(dims: dict[str, Any], *inputs: tuple[Tensor, tuple[Any, ...]], count
 
 def test_an_artifact_is_compared_at_sizes_that_the_export_allows() -> None:
     def sizes(dims: dict[str, Any], count: int = 4) -> list[int]:
-        x = torch.arange(4.0)
+        x = torch.arange(4.0) + 0.5
         found = sampled(dims, (x, ("N",)), (x.repeat(2), ("2*N",)), count=count)
         assert all(2 * len(a) == len(b) for a, b in found)
         return [len(a) for a, _ in found]
@@ -437,7 +437,72 @@ def test_sampled_floats_are_the_examples_own_and_integers_stay() -> None:
         found = sampled({"N": (0, most)}, (torch.empty(0, 2), ("N", 2)))
         assert [tuple(a.shape) for (a,) in found] == [(0, 2), (1, 2)]
     # A larger input repeats the example's values, a smaller one has its first.
-    found = sampled({"N": (1, None)}, (torch.tensor([1, 2, 3]), ("N",)))
+    found = sampled({"N": (1, None)}, (torch.tensor([5, 6, 7]), ("N",)))
     assert [value.tolist() for (value,) in found] == [
-        [1, 2, 3], [1, 2, 3, 1], [1, 2, 3, 1, 2, 3], [1, 2], [1, 2, 3, 1, 2, 3, 1, 2, 3, 1],
+        [5, 6, 7], [5, 6, 7, 5], [5, 6, 7, 5, 6, 7], [5, 6], [5, 6, 7, 5, 6, 7, 5, 6, 7, 5],
     ]  # fmt: skip
+
+
+def test_sampled_rows_stay_together_and_name_only_what_is_there() -> None:
+    images = torch.arange(3 * 8.0).reshape(3, 8) + 0.25
+    boxes = torch.tensor([[0, 1.5, 2.5], [2, 3.5, 4.5], [1, 5.5, 6.5], [2, 7.5, 8.5]])
+    sizes = set()
+    for fixed in ({}, {"N": (1, None), "K": (1, None)}):
+        shapes = (("N", 8), ("K", 3)) if fixed else ((3, 8), (4, 3))
+        for n, k in sampled(fixed, (images, shapes[0]), (boxes, shapes[1])):
+            assert {tuple(row) for row in k.tolist()} <= {tuple(row) for row in boxes.tolist()}
+            assert int(k[:, 0].max()) < len(n)
+            sizes.add((len(n), len(k)))
+    assert sizes == {(3, 4), (4, 5), (6, 8), (10, 13)}, "two images would lack the third"
+    without = torch.tensor([[0, 1.5, 2.5], [1, 3.5, 4.5]])
+    found = sampled({"N": (1, None)}, (images, ("N", 8)), (without, (2, 3)))
+    assert [len(n) for n, _ in found] == [3, 4, 6, 2, 10]
+
+
+def test_equal_rows_become_different_ones_without_other_indices() -> None:
+    box = torch.tensor([[2, 1.5, 2.5, 4.0]])
+    *_, (grown,) = sampled({"K": (1, None)}, (box, ("K", 4)))
+    assert len(grown) == 4 and len(grown.unique(dim=0)) == 4
+    assert (grown[:, 0] == 2).all() and (grown[:, 3] == 4).all()
+    assert (grown[:, 1] < 1.5).all() and (grown[:, 1] >= 0.75).all()
+    ((zeros,),) = sampled({}, (torch.zeros(64, 5), (64, 5)))
+    assert zeros.unique().numel() > 64 and not zeros.int().any(), "an index 0 stays one"
+
+
+class Careless(Runner):
+    """Agrees on the example alone."""
+
+    def __init__(self, example: Tensor) -> None:
+        self.example = example
+
+    def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        return [inputs[0] * (2 if torch.equal(inputs[0], self.example) else 3)]
+
+
+def test_a_runtime_that_differs_on_sampled_inputs_alone_says_what_to_pass() -> None:
+    x = torch.arange(12.0).reshape(4, 3) + 0.5
+    specs = [TensorSpec("x", "float32", (4, 3))]
+    model: Any = SimpleNamespace(
+        inputs=specs,
+        outputs=[TensorSpec("y", "float32", (4, 3))],
+        dims={},
+        args=(x,),
+        kwargs={},
+        flatten=lambda args, kwargs: list(args),
+        unflatten=lambda values: (values, {}),
+        module=lambda x: x * 2,
+        program=SimpleNamespace(graph_signature=SimpleNamespace(input_specs=[])),
+    )
+    assert compare(model, Careless(x), "Echo", samples=[(x,)]).samples == 2
+    with pytest.raises(CheckError) as caught:
+        compare(model, Careless(x), "Echo")
+    message = str(caught.value)
+    assert message.startswith("Echo disagrees with PyTorch in the output 'y'")
+    assert message.endswith(
+        "On the example the two agree. These inputs, of sizes (4, 3), have its numbers in other "
+        "places: where the model takes no such inputs, pass verify=[args, ...] with those to "
+        "compare on."
+    )
+    with pytest.raises(CheckError) as caught:
+        compare(model, Careless(x + 1), "Echo")
+    assert "On the example" not in str(caught.value), "the example comes first"
