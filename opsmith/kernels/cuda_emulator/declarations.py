@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from opsmith.kernels.cuda_emulator.own_code import OwnCode
+from opsmith.kernels.cuda_emulator.own_code import OwnCode, UnreadableError
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -55,11 +55,15 @@ def _name(declarator: Node) -> Node | None:
     return node
 
 
+def _unread(code: OwnCode, what: str, node: Node) -> UnreadableError:
+    text = " ".join(code.of(node).split())
+    what = f"a declaration of {what} that opsmith does not read: {text}"
+    return code.unreadable(what, node.start_byte)
+
+
 # --- shared memory -------------------------------------------------------------------------------
 
-_ALIGNED = re.compile(
-    r"alignas\s*\((.*)\)|__attribute__\s*\(\(\s*_*aligned_*\s*\((.*)\)\s*\)\)", re.DOTALL
-)
+_ALIGNED = re.compile(r"\b(?:alignas|_*aligned_*)\s*\(((?:[^()]|\([^()]*\))*)\)")
 _DROPPED = re.compile(
     r"\b__shared__|^(?:extern$|static$|alignas\b|__attribute__\b|\[\[).*", re.DOTALL
 )
@@ -68,17 +72,12 @@ _DROPPED = re.compile(
 def _shared(code: OwnCode) -> Iterator[Edit]:
     for word in code.found("shared"):
         declaration = enclosing(word, "declaration")
-        declarators = (
-            [] if declaration is None else declaration.children_by_field_name("declarator")
-        )
-        names = [_name(one) for one in declarators]
-        if not names or None in names or any(one.type == "init_declarator" for one in declarators):
-            raise code.unreadable(
-                "a declaration of shared memory that opsmith does not read: "
-                + " ".join(code.of(declaration or word).split()),
-                word.start_byte,
-            )
-        assert declaration is not None
+        if declaration is None:
+            raise _unread(code, "shared memory", word)
+        declarators = declaration.children_by_field_name("declarator")
+        plain = [one.type != "init_declarator" and _name(one) is not None for one in declarators]
+        if not plain or not all(plain) or declaration.has_error:
+            raise _unread(code, "shared memory", declaration)
         yield from _asked_of_the_runtime(code, declaration, declarators)
 
 
@@ -89,7 +88,9 @@ def _asked_of_the_runtime(
     assert type_ is not None
     before = [node for node in declaration.children if node.end_byte <= declarators[0].start_byte]
     words = [code.of(node) for node in before]
-    alignment = next(filter(None, map(_ALIGNED.fullmatch, words)), None)
+    around = code.text[declaration.start_byte : type_.start_byte]
+    around += code.text[type_.end_byte : declaration.end_byte]
+    alignment = _ALIGNED.search(around)
     body = type_.child_by_field_name("body")
     start = declaration.start_byte
     if body is not None:
@@ -158,6 +159,8 @@ def _variables(code: OwnCode) -> Iterator[Edit]:
             continue
         if any(_is_const(code, one, words) for one in declarators):
             continue
+        if declaration.has_error:
+            raise _unread(code, "the device's memory", declaration)
         yield word.end_byte, word.end_byte, _APART
         registered = "".join(
             f" static const ::opsmith::emulated::DeviceVariable opsmith_variable_{name}"

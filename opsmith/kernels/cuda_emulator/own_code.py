@@ -38,9 +38,13 @@ _ABSENT = re.compile(
 )
 _CAME_FROM = re.compile(r"^(?:In file included| +) from (.+?):(\d+)", re.MULTILINE)
 _LINE = re.compile(r'^#line (\d+) "(.*)"\n', re.MULTILINE)
-#: The words of a lambda: `[=] __device__ (int i) { … }`.
-_OF_LAMBDA = re.compile(r"([\]>]\s*)((?:__(?:host|device)__\s*)+)(?=[({])")
+#: What the grammar lacks: `[=] __device__ (int i) { … }`, and attributes behind a variable.
+_UNKNOWN = re.compile(
+    r"(?<=[\]>])\s*(?:__(?:host|device)__\s*)+(?=[({])"
+    r"|(?:__attribute__\s*\(\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\)\s*)+(?=[;,=])"
+)
 _DIRECTIVES = re.compile(r"^[ \t]*#.*", re.MULTILINE)
+_NOT_SPACE = re.compile(r"\S")
 #: The nodes that are looked at, by name.
 _QUERY = """
 (kernel_call_syntax) @launch
@@ -110,15 +114,14 @@ class OwnCode:
     @cached_property
     def code(self) -> str:
         """The text with blanks for directives and for what the grammar lacks, all in its place."""
-        without = _DIRECTIVES.sub(lambda match: " " * len(match[0]), self.text)
-        return _OF_LAMBDA.sub(lambda match: match[1] + re.sub(r"\S", " ", match[2]), without)
+        return _UNKNOWN.sub(_blank, _DIRECTIVES.sub(_blank, self.text))
 
     @cached_property
     def plain(self) -> str:
         """The text with blanks for directives and literals, and all else in its place."""
         parts, at = [], 0
         for node in self.found("literal"):
-            parts += [self.code[at : node.start_byte], re.sub(r"[^\n]", " ", self.of(node))]
+            parts += [self.code[at : node.start_byte], _NOT_SPACE.sub(" ", self.of(node))]
             at = node.end_byte
         return "".join([*parts, self.code[at:]])
 
@@ -134,6 +137,10 @@ class OwnCode:
         grammar = Language(language())
         tree = Parser(grammar).parse(self.code.encode("latin-1"))
         return QueryCursor(Query(grammar, _QUERY)).captures(tree.root_node)
+
+
+def _blank(match: re.Match[str]) -> str:
+    return _NOT_SPACE.sub(" ", match[0])
 
 
 def read_own_code(unit: Unit, headers: Sequence[str], what: str) -> OwnCode:

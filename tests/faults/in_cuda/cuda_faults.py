@@ -1,7 +1,7 @@
 """The planted faults of CUDA kernels beside the same without them; and unusual right kernels."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from collective_faults import COLLECTIVES
 from copy_faults import COPIES
 from inline_ptx_faults import INLINE_PTX
 from jaxtyping import Float32
+from noise import noised
 from order_faults import LAUNCHES, ORDERS
 from right_results import (
     any_above_half,
@@ -224,10 +225,20 @@ class Group:
     signature: Signature
     faults: dict
     api: str = "opsmith"
+    noisy: Path | None = None
 
     @cached_property
     def source(self):
-        return HERE / f"{self.signature.name if self.faults is not FAULTS else 'faults'}.cu"
+        return (
+            self.noisy
+            or HERE / f"{self.signature.name if self.faults is not FAULTS else 'faults'}.cu"
+        )
+
+    def with_noise(self, seed, folder):
+        """Return the group with its file written again; see `noise.noised`."""
+        path = folder / self.source.name
+        path.write_text(noised(self.source.read_text(), seed))
+        return replace(self, noisy=path)
 
     @cached_property
     def build(self):

@@ -1,7 +1,7 @@
 """Declarations of CUDA, rewritten: variables, bounds, functions of the host."""
 
 import pytest
-from emulated_sources import rewritten
+from emulated_sources import obstacle, rewritten
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,11 @@ from emulated_sources import rewritten
         ("__device__ const float* const table = nullptr;", []),
         ("__device__ float (*table)(float);", ["table"]),
         ("__device__ float a(float);", []),
+        (
+            "__device__ int count __attribute__((aligned(8))) __attribute__((unused));",
+            ["count"],
+        ),
+        ("__device__ float2 pairs[8] __attribute__((unused)) = {};", ["pairs"]),
         ('extern "C" { __device__ unsigned count; }', ["count"]),
     ],
 )
@@ -97,9 +102,29 @@ def test_functions_of_the_host_say_that_they_are(tmp_path, text, host):
         ("unsigned __shared__ s[4];", 'shared<unsigned [4]>("s", [] {});'),
         ("[[maybe_unused]] static __shared__ int s[4];", 'shared<int [4]>("s", [] {});'),
         ("__shared__ __align__(16) float s[4];", "[] {}, ::opsmith::emulated::aligned_as(16));"),
+        ("__shared__ float s[4] __align__(f(16) * 2);", "aligned_as(f(16) * 2));"),
+        ("__attribute__((unused)) __shared__ __align__(16) float s[4];", "aligned_as(16));"),
     ],
 )
 def test_shared_memory_keeps_its_type_and_alignment(tmp_path, declaration, expected):
     text = f"__global__ void k() {{\n  {declaration}\n}}"
     out = rewritten(tmp_path, text, headers=("opsmith/emulated/cuda.h",))
     assert expected in out and "__shared__" not in out
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("__device__ int a[2] 3;", "it has a declaration of the device's memory that opsmith"),
+        (
+            "void f() {\n__shared__ int a[2] 3;\n}",
+            "does not read: __shared__ int a[2] 3;, at kernel.cu:2",
+        ),
+        (
+            "void f() { __shared__ struct { int a; }; }",
+            "a declaration of shared memory that opsmith",
+        ),
+    ],
+)
+def test_a_declaration_that_is_not_read_is_refused(tmp_path, text, words):
+    assert words in obstacle(tmp_path, text)

@@ -31,7 +31,7 @@
 #define __grid_constant__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __maxnreg__(...)
-#define __align__(n) alignas(n)
+#define __align__(n) __attribute__((aligned(n)))
 #define __builtin_assume(condition)
 #define CUDART_CB
 
