@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -150,8 +150,7 @@ class _Substitution(TorchFunctionMode):
                 self._inlined |= {operator.overload, operator.overload.overloadpacket}
             else:
                 function = _kept(operator)
-            fixed = _fixed(operator, calls.get(operator, []))
-            substitute = _with_constants(operator, function, fixed)
+            substitute = _with_constants(operator, function, calls.get(operator, []))
             if choice.form == "inline":
                 substitute = _refusing_values(operator, substitute)
             # torch.ops.ns.name(...) appears as the packet, an Operator's call as the overload.
@@ -241,29 +240,41 @@ def _refuse_views(operator: Operator, arguments: Mapping[str, Any]) -> None:
             )
 
 
-def _fixed(operator: Operator, nodes: Sequence[Any]) -> list[str]:
-    """Return the arguments that are constant numbers or texts in every call of the program."""
+def _with_constants(
+    operator: Operator, function: Callable[..., Any], nodes: Sequence[Any]
+) -> Callable[..., Any]:
+    """Wrap `function` to turn sizes, which tracing made tensors, back into numbers.
+
+    Args:
+        operator: the operator that is called.
+        function: the function.
+        nodes: the calls of the program, which tell which numbers are constants.
+    """
     names = [p.name for p in operator.signature.parameters if p.is_scalar or p.is_sequence]
     calls = [call_arguments(operator, node) for node in nodes]
+    number = bool | int | float | str
 
-    def is_fixed(value: Any) -> bool:
-        items = value if isinstance(value, list | tuple) else [value]
-        return all(item is None or isinstance(item, bool | int | float | str) for item in items)
+    def in_all(name: str, kind: Any, every: Callable[[Iterable[bool]], bool]) -> bool:
+        found = (every(isinstance(item, kind) for item in _items(call[name])) for call in calls)
+        return bool(calls) and all(found)
 
-    return [name for name in names if calls and all(is_fixed(call[name]) for call in calls)]
-
-
-def _with_constants(
-    operator: Operator, function: Callable[..., Any], names: Sequence[str]
-) -> Callable[..., Any]:
-    """Wrap `function` to turn sizes, which tracing made tensors, back into numbers."""
+    fixed = [name for name in names if in_all(name, number | None, all)]
+    computed = [name for name in names if in_all(name, torch.fx.Node, any)]
 
     def run(*args: Any, **kwargs: Any) -> Any:
         arguments = operator.arguments(args, kwargs)
+        for name in computed:
+            if all(isinstance(item, number) for item in _items(arguments[name])):
+                raise FormError(
+                    operator.name,
+                    f"argument {name!r} is computed while the model runs, by way of a number of "
+                    "Python (.item(), for example), which tracing would fix to the example's "
+                    f'{arguments[name]}. Export with exporter="dynamo".',
+                )
         with warnings.catch_warnings():
             # Ignore the warning that they become constants, which is the purpose here.
             warnings.simplefilter("ignore", torch.jit.TracerWarning)
-            for name in names:
+            for name in fixed:
                 value = arguments[name]
                 if isinstance(value, Tensor):
                     arguments[name] = value.item()
@@ -274,6 +285,10 @@ def _with_constants(
         return function(*positional, **keywords)
 
     return run
+
+
+def _items(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else [value]
 
 
 @contextlib.contextmanager

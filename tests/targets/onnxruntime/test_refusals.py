@@ -57,15 +57,43 @@ def test_a_reference_that_leaves_pytorch(refused):
 
 
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
-def test_an_argument_that_is_computed_while_the_model_runs(refused, exporter):
+@pytest.mark.parametrize(
+    ("factor", "node"),
+    [(lambda x: x.shape[0], "sym_size_int"), (lambda x: x.long().sum().item(), "item")],
+    ids=["size", "data"],
+)
+def test_an_argument_that_is_computed_while_the_model_runs(refused, exporter, factor, node):
     rows = {0: torch.export.Dim("N", min=2)}
     message = refused(
-        lambda x: ops.accumulate(x, torch.zeros(3), x.shape[0]),
+        lambda x: ops.accumulate(x, torch.zeros(3), factor(x)),
         form="library",
         exporter=exporter,
         dynamic_shapes=((rows,),),
     )
-    assert "ort_test::accumulate: argument 'factor' is computed while the model runs" in message
+    said = "ort_test::accumulate: argument 'factor' is computed while the model runs ({node}"
+    assert said.format(node=node) in message
+    assert "an attribute of an ONNX node is fixed. Give it a constant, export with" in message
+
+
+@pytest.mark.parametrize(
+    "factor",
+    [lambda x: x.long().sum().item(), lambda x: max(x.shape[0], 6)],
+    ids=["item", "max"],
+)
+def test_a_number_of_python_that_tracing_would_fix(refused, factor):
+    rows = {0: torch.export.Dim("N", min=2)}
+    message = refused(
+        lambda x: ops.accumulate(x, torch.zeros(3), factor(x)),
+        form="inline",
+        exporter="torchscript",
+        dynamic_shapes=((rows,),),
+        verify=False,
+    )
+    assert message == (
+        "ort_test::accumulate: argument 'factor' is computed while the model runs, by way of a "
+        "number of Python (.item(), for example), which tracing would fix to the example's "
+        f'{factor(X)}. Export with exporter="dynamo".'
+    )
 
 
 @pytest.mark.slow
