@@ -3,6 +3,8 @@
 
 #include "memory.h"
 
+#include <opsmith/detail/floating_point.h>
+
 #include <dirent.h>
 #include <sys/wait.h>
 
@@ -13,15 +15,11 @@
 #include <thread>
 #include <vector>
 
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
-
 namespace opsmith::harness {
 
 struct State {
   int rounding = std::fegetround();
-  uint64_t denormals = flush_bits();
+  uint64_t denormals = detail::FloatingPoint::read() & detail::FloatingPoint::flushing;
   int64_t threads = entries("/proc/self/task");
   int64_t files = entries("/proc/self/fd");
   bool children = has_children();
@@ -69,17 +67,6 @@ struct State {
 
   static std::string count(int64_t number, const char* what) {
     return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
-  }
-  static uint64_t flush_bits() {
-#if defined(__x86_64__)
-    return _mm_getcsr() & 0x8040;  // FTZ and DAZ
-#elif defined(__aarch64__)
-    uint64_t control;
-    __asm__ volatile("mrs %0, fpcr" : "=r"(control));
-    return control & (uint64_t{1} << 24);
-#else
-    return 0;
-#endif
   }
   static int64_t entries(const char* folder) {
     DIR* open = opendir(folder);

@@ -7,11 +7,12 @@ namespace opsmith::detail {
 
 // The setting of this thread's processor: how it rounds, whether it keeps subnormal numbers (XLA's
 // threads flush them to zero), which exceptions stop it. `numbers` are the bits that change a
-// result, 0 in what a program begins with.
+// result, 0 in what a program begins with; `flushing` are those that lose subnormal numbers.
 struct FloatingPoint {
 #if defined(__x86_64__)
   using Bits = uint32_t;
-  static constexpr Bits numbers = 0xE040;  // of MXCSR: FTZ, rounding mode, DAZ
+  static constexpr Bits flushing = 0x8040;            // of MXCSR: FTZ, DAZ
+  static constexpr Bits numbers = flushing | 0x6000;  // and the rounding mode
   static Bits read() {
     Bits bits;
     __asm__ volatile("stmxcsr %0" : "=m"(bits) : : "memory");
@@ -20,7 +21,8 @@ struct FloatingPoint {
   static void write(Bits bits) { __asm__ volatile("ldmxcsr %0" : : "m"(bits) : "memory"); }
 #elif defined(__aarch64__)
   using Bits = uint64_t;
-  static constexpr Bits numbers = 0x07C80007;  // of FPCR: AHP, DN, FZ, RMode, FZ16, NEP, AH, FIZ
+  static constexpr Bits flushing = 0x01080001;            // of FPCR: FZ, FZ16, FIZ
+  static constexpr Bits numbers = flushing | 0x06C00006;  // and AHP, DN, RMode, NEP, AH
   static Bits read() {
     Bits bits;
     __asm__ volatile("mrs %0, fpcr" : "=r"(bits) : : "memory");
@@ -29,7 +31,7 @@ struct FloatingPoint {
   static void write(Bits bits) { __asm__ volatile("msr fpcr, %0" : : "r"(bits) : "memory"); }
 #else
   using Bits = uint32_t;
-  static constexpr Bits numbers = 0;
+  static constexpr Bits flushing = 0, numbers = 0;
   static Bits read() { return 0; }
   static void write(Bits) {}
 #endif
