@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.numerics.comparison import same_bits
 from opsmith.checks.numerics.gradients import has_gradient, is_differentiable, leaves_of
-from opsmith.checks.numerics.oracle import Expected, RefusedError
+from opsmith.checks.numerics.oracle import Expected, RefusedError, require_accepted
 from opsmith.checks.protocol import define_check
 from opsmith.checks.ranks import calls as ranks
 from opsmith.checks.ranks.compiled import compare_compiled
@@ -84,8 +84,10 @@ def sharding(trial: Trial) -> None:
         nonlocal number, compiled
         trial.truth(case)
         found.learn(case)
-        if ruled:
-            calls = _OneCase(trial, case, _MESHES[number % len(_MESHES)], foreign)
+        # A case that is tried again, by itself, had any of the meshes.
+        again = bool(trial.settings.given)
+        for mesh in (_MESHES if again else (_MESHES[number % len(_MESHES)],)) if ruled else ():
+            calls = _OneCase(trial, case, mesh, foreign)
             calls.run()
             if not compiled:
                 compiled = calls.compile()
@@ -151,6 +153,8 @@ class _OneCase:
                 code = failure.code or self.trial.attribution.wrong
                 raise Failure(f"{what}: {failure}", code=code) from failure
             except Exception as error:
+                if self._refuses(self._parts_of(rule)):
+                    continue
                 raised = self.trial.raised(error)
                 raise Failure(f"{what}: {raised}", code=self.trial.attribution.raises) from error
         return bool(several)
@@ -207,14 +211,37 @@ class _OneCase:
             assert placed is not None
             placements = {name: [one] * mesh.ndim for name, one in placed.items()}
         what = self._described(placements, rules)
+        ended: list[dict[str, Any]] = []
         try:
-            self._compared(mesh, placements, rules, what)
-        except (Failure, RefusedError):
+            with ranks.noting(self.trial.operator, ended):
+                self._compared(mesh, placements, rules, what)
+        except Failure:
             raise
         except Exception as error:
+            if self._refuses(ended):
+                return
             raise Failure(
                 f"{what}: {self.trial.raised(error)}", code=self.trial.attribution.raises
             ) from error
+
+    def _refuses(self, calls: Iterable[Mapping[str, Any]]) -> bool:
+        """Return whether the reference refuses the parts of a rank: an empty one, for instance."""
+        try:
+            for arguments in calls:
+                require_accepted(self.trial.operator, arguments)
+        except RefusedError:
+            return True
+        return False
+
+    def _parts_of(self, rule: ConcreteRule) -> Iterator[dict[str, Any]]:
+        """Yield the arguments of each of two ranks."""
+        whole = self.case.make(HOST)
+        parts = {
+            name: ranks.parts_of(tensor, (2,), [rule.arguments[name.partition("[")[0]]])
+            for name, tensor in every_tensor_in(whole)
+        }
+        for rank in range(2):
+            yield map_named_tensors(whole, lambda name, _, rank=rank: parts[name][rank])  # type: ignore[misc]
 
     def _described(
         self,
@@ -273,9 +300,11 @@ class _OneCase:
             self._require_none(backward, f"{what}: the gradient")
         elif not self.foreign and mesh.ndim == 1 and not signature.mutated:
             self._require_planned(forward, planned, what)
-        self._compare(every, self._allowing(self.truth, placements), what)
+        sums = any(r.is_sum and any(one.is_partial() for one in r.results) for r in rules or ())
+        self._compare(every, self._allowing(self.truth, placements, sums), what)
         if self.gradients is not None and leaves:
-            self._compare(found, self._allowing(self.gradients, placements), f"{what}, gradients")
+            allowing = self._allowing(self.gradients, placements, sums)
+            self._compare(found, allowing, f"{what}, gradients")
 
     def _require_none(self, communication: Communication, what: str) -> None:
         if communication.collectives:
@@ -324,13 +353,23 @@ class _OneCase:
             for leaf, grad in zip(leaves.values(), grads, strict=True)
         ]
 
-    def _allowing(self, truth: Expected, placements: Mapping[str, Sequence[Any]]) -> Expected:
-        """Return the truth with the tolerance that summands of larger values have."""
+    def _allowing(
+        self, truth: Expected, placements: Mapping[str, Sequence[Any]], sums: bool
+    ) -> Expected:
+        """Return the truth with the tolerance that summands of larger values have.
+
+        An infinite value is no sum that ranks share: its summands may add up to NaN.
+        """
         larger = 1.0
         for several in placements.values():
             larger = max(larger, ranks.MAGNITUDE ** sum(one.is_partial() for one in several))
+        if larger == 1 and not sums:
+            return truth
         spread = [None if one is None else one * larger for one in truth.spread]
-        return truth if larger == 1 else replace(truth, spread=spread)
+        undefined = [value.isinf() for value in truth.values]
+        if truth.undefined is not None:
+            undefined = [a | b for a, b in zip(undefined, truth.undefined, strict=True)]
+        return replace(truth, spread=spread, undefined=undefined)
 
     def _compare(self, found: Sequence[list[Tensor]], truth: Expected, what: str) -> None:
         """Compare each rank's part with the truth; equal parts are compared once."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +22,7 @@ from opsmith.compat.torch_distributed import (
     outside_modes,
 )
 from opsmith.kernels import HOST
+from opsmith.operators import Operator
 from opsmith.operators.dispatch.ranks.sharding import calling
 
 if TYPE_CHECKING:
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 _MULTIPLES = {2: (2, -1), 3: (1, 1, -1), 4: (1, 1, -1, 0)}
 #: The largest sum of magnitudes of summands, as a multiple of the value's.
 MAGNITUDE = 3
+_noted: ContextVar[tuple[Operator | None, list[dict[str, Any]]]] = ContextVar(
+    "noted", default=(None, [])
+)
 
 
 @contextmanager
@@ -44,6 +49,16 @@ def mesh_of(shape: Sequence[int]) -> Iterator[DeviceMesh]:
         with as_every_rank(count):
             mesh = init_device_mesh(HOST, tuple(shape))
         yield mesh
+
+
+@contextmanager
+def noting(operator: Operator, ended: list[dict[str, Any]]) -> Iterator[None]:
+    """Append the arguments of each rank's call of an operator that raises, for a block."""
+    token = _noted.set((operator, ended))
+    try:
+        yield
+    finally:
+        _noted.reset(token)
 
 
 @contextmanager
@@ -79,7 +94,13 @@ def _call_each(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         rest = iter(own)
         filled = [_filled(value, rest) for value in arguments]
         named = dict(zip(kwargs, filled[len(args) :], strict=True))
-        return overload(*filled[: len(args)], **named)
+        try:
+            return overload(*filled[: len(args)], **named)
+        except Exception:
+            operator, ended = _noted.get()
+            if operator is not None and overload is operator.overload:
+                ended.append(operator.arguments(filled[: len(args)], named))
+            raise
 
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         form: list[Any] = []

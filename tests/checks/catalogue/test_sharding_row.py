@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pytest
 import torch
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Complex64, Float, Float32, Int64
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
@@ -334,3 +334,45 @@ def test_operators_without_a_rule_say_so() -> None:
         return torch.zeros(n)
 
     assert row(zeros).message == "takes no tensor"
+
+
+def spectrum(x: Float32[Tensor, "N K"]) -> Complex64[Tensor, "N K//2+1"]:
+    return torch.fft.rfft(x)
+
+
+def choosy(x: Rows) -> Rows:
+    if not x.shape[0]:
+        raise ValueError("no row")
+    return x * 2
+
+
+def _raises_if_few(x: Tensor) -> Tensor:
+    if x.shape[0] < 2:
+        raise ValueError("few rows")
+    return x * 2
+
+
+def doubled(x: Rows) -> Rows:
+    return x * 2
+
+
+def test_a_part_that_the_reference_refuses_is_no_failure() -> None:
+    for reference in (spectrum, choosy):
+        operator = opsmith.op(f"sharding_row::op{next(NUMBER)}", **N)(reference)
+        found = row(operator)
+        assert found.status == "passed", found.explain()
+    operator = opsmith.op(f"sharding_row::op{next(NUMBER)}", **N)(doubled)
+    operator.register_kernel("cpu", _raises_if_few)
+    found = row(operator)
+    assert (found.status, found.code) == ("failed", "OPS-SHARDING-RAISED")
+    assert "few rows" in found.message
+
+
+def weighed(x: Rows, w: Float[Tensor, "C"]) -> Rows:
+    return x * torch.where(w > 0, torch.inf, w)
+
+
+def test_an_infinite_value_says_nothing_about_a_sum() -> None:
+    operator = opsmith.op(f"sharding_row::op{next(NUMBER)}", linear_in=("x",))(weighed)
+    found = row(operator)
+    assert found.status == "passed", found.explain()
