@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,17 @@ from opsmith.checks.report.rows import Results
 
 class Report(Results):
     """The rows of one run; see `Results`."""
+
+    def __repr__(self) -> str:
+        return f"<Report: {self.summary()}>"
+
+    def __str__(self) -> str:
+        """Return the table that `opsmith check` prints."""
+        from rich.console import Console
+
+        text = io.StringIO()
+        Console(file=text, width=100, force_jupyter=False).print(self.table())
+        return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
     def table(self) -> Any:
         """Return a renderable for rich that fits 80 columns: every row, then failures in full."""

@@ -239,6 +239,9 @@ def check(
     first: Annotated[
         bool, typer.Option("--first", help="End with the first failure of each operator.")
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show the notes of passed checks in full.")
+    ] = False,
     as_json: AsJson = False,
     report: AsPage = None,
     junit: AsJunit = None,
@@ -296,7 +299,8 @@ def check(
         # With --json, stdout holds only JSON, so the rows go to stderr.
         console = output.stderr() if as_json else output.stdout()
         flags = [*(name for name, _ in extra.found(ctx)), *sanitizers]
-        table = Table(console.print, [one.name for one in checks_of(selected, flags)])
+        names = [one.name for one in checks_of(selected, flags)]
+        table = Table(console.print, names, verbose)
         rows: list[Any] = []
 
         def show(row: Any) -> None:

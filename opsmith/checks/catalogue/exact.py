@@ -484,17 +484,18 @@ def compare_cases(
         if ready.elements
         else "no case has results of real numbers that can be compared",
     )
-    note = (
-        f"{equal} elements of {ready.cases} cases equal as formulas, "
-        "rounding and overflow apart; an unequal formula of degree up to 4096 escapes with a "
-        "probability below 2^-50"
+    trial.notes.append(
+        f"{equal} elements of {ready.cases} cases equal as formulas, rounding and overflow apart"
     )
     if ready.undecided:
-        note += (
-            f"; {ready.undecided} elements undecided (roots, functions without laws, rounded "
+        trial.notes.append(
+            f"{ready.undecided} elements undecided (roots, functions without laws, rounded "
             "constants), their values equal up to rounding in double precision"
         )
     slow = [name for name, size in most.items() if size < _BEHIND_SMALL_BLOCKS]
     if slow:
-        note += f"; sizes up to {_BEHIND_SMALL_BLOCKS} of {', '.join(slow)}, as the reference loops"
-    trial.notes.append(note)
+        sizes = f"sizes up to {_BEHIND_SMALL_BLOCKS} of {', '.join(slow)}"
+        trial.notes.append(f"{sizes}, as the reference loops")
+    trial.notes.append(
+        "an unequal formula of degree up to 4096 escapes with a probability below 2^-50"
+    )

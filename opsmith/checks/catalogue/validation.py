@@ -85,7 +85,7 @@ def validation(trial: Trial) -> None:
     wanted = Wanted(sizes=(2, 3, 4, 5, 6, 7, 9), distinct=True, max_elements=4096)
     trial.each(one, dtypes=(trial.subject.favourite,), wanted=wanted, examples=8)
     trial.need(tried, "every argument fits this declaration")
-    trial.notes.append(f"{len(tried)} kinds of bad argument")
+    trial.notes.append(f"{len(tried)} kind{'s' * (len(tried) != 1)} of bad argument")
     if under:
         trial.notes.append(f"also under {', '.join(under)}")
     unbroken = [one for one in trial.signature.where if not any(one in what for what in tried)]

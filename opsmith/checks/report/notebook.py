@@ -16,7 +16,14 @@ def html_of(renderables: Iterable[Any], width: int = 80) -> str:
     """
     from rich.console import Console
 
-    console = Console(record=True, width=width, file=io.StringIO(), color_system="truecolor")
+    # In a notebook, a console that finds it shows what it prints.
+    console = Console(
+        record=True,
+        width=width,
+        file=io.StringIO(),
+        color_system="truecolor",
+        force_jupyter=False,
+    )
     for one in renderables:
         console.print(one)
     frame = '<pre style="white-space:pre;overflow-x:auto;line-height:1.3">{code}</pre>'

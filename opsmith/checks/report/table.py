@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,10 @@ _NAME, _CASES, _ERROR, _TIME = 12, 5, 5, 7
 _ALIKE = 4
 #: Number of failures of one kernel that are shown in full after the table.
 _IN_FULL = 3
-#: Largest length of a remark; failures are shown in full after the table.
-_REMARK = 110
+#: Fewest columns for remarks beside a row; in a narrower terminal they stand below it.
+_REMARK = 30
+#: The beginnings of the notes that are shortened, and left out, unless all is to be shown.
+_COHORTS, _HOW_SURE = "cohorts: ", "an unequal formula"
 _MARKS = {
     "passed": ("✓", "green"),
     "failed": ("✗", "red"),
@@ -36,10 +38,14 @@ class Table:
     Args:
         show: function that prints one renderable of rich.
         names: names of the checks of the run; the column is as wide as the longest.
+        verbose: whether to show notes in full.
     """
 
-    def __init__(self, show: Callable[[Any], None], names: Iterable[str] = ()) -> None:
+    def __init__(
+        self, show: Callable[[Any], None], names: Iterable[str] = (), verbose: bool = False
+    ) -> None:
         self._show = show
+        self._verbose = verbose
         self._width = max([_NAME, *map(len, names)])
         self._kernel: tuple[str, str] | None = None
         self._held: list[Row] = []
@@ -67,7 +73,8 @@ class Table:
             self._put(replace(rows[0], check=f"{len(rows)} checks"))
 
     def _put(self, row: Row) -> None:
-        for line in _lines(row, remark(self._shortened(row)), self._kernel, self._width):
+        said = remark(self._shortened(row), self._verbose)
+        for line in _lines(row, said, self._kernel, self._width):
             self._show(line)
         self._kernel = (row.operator, row.kernel)
 
@@ -113,14 +120,14 @@ def _lines(row: Row, said: str, before: tuple[str, str] | None, width: int) -> I
     from rich.text import Text
 
     if before is None:
-        yield _line(Text(""), width, "check", "cases", "error", "time", Text(""), style="bold")
+        yield _Line(Text(""), width, "check", "cases", "error", "time", Text(""), style="bold")
     if before != (row.operator, row.kernel):
         if before is not None:
             yield Text("")
         title = Text(row.operator, style="bold", overflow="fold")
         yield title.append(f"  kernel: {row.kernel}", style="not bold")
     mark, style = _MARKS[row.status]
-    yield _line(
+    yield _Line(
         Text(mark, style=style),
         width,
         row.check,
@@ -131,20 +138,37 @@ def _lines(row: Row, said: str, before: tuple[str, str] | None, width: int) -> I
     )
 
 
-def _line(
-    mark: Any, width: int, name: str, cases: str, error: str, time: str, rest: Any, style: str = ""
-) -> Any:
-    from rich.table import Table as Grid
-    from rich.text import Text
+@dataclass(frozen=True)
+class _Line:
+    """A row of the table, with its remark beside it or, in a narrow terminal, below it."""
 
-    grid = Grid(box=None, pad_edge=False, show_header=False)
-    grid.add_column(width=1)
-    grid.add_column(width=max(width, len(name)), no_wrap=True)
-    for own in (_CASES, _ERROR, _TIME):
-        grid.add_column(width=own, justify="right", no_wrap=True)
-    grid.add_column(overflow="fold")
-    grid.add_row(mark, *(Text(text, style=style) for text in (name, cases, error, time)), rest)
-    return grid
+    mark: Any
+    width: int
+    name: str
+    cases: str
+    error: str
+    time: str
+    rest: Any
+    style: str = ""
+
+    def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
+        from rich.padding import Padding
+        from rich.table import Table as Grid
+        from rich.text import Text
+
+        widths = (1, max(self.width, len(self.name)), _CASES, _ERROR, _TIME)
+        beside = options.max_width - sum(widths) - len(widths) * 2 >= _REMARK
+        grid = Grid(box=None, pad_edge=False, show_header=False)
+        for position, own in enumerate(widths):
+            right = "right" if position > 1 else "left"
+            grid.add_column(width=own, justify=right, no_wrap=True)
+        grid.add_column(overflow="fold")
+        texts = (self.name, self.cases, self.error, self.time)
+        shown = (Text(text, style=self.style) for text in texts)
+        grid.add_row(self.mark, *shown, self.rest if beside else "")
+        yield grid
+        if not beside and self.rest:
+            yield Padding(self.rest, (0, 0, 0, 3))
 
 
 def ending(report: Results, *, chosen: bool = True) -> Iterator[Any]:
@@ -180,12 +204,23 @@ def ending(report: Results, *, chosen: bool = True) -> Iterator[Any]:
     yield Text(report.summary(), style=f"bold {_STYLES[report.outcome]}")
 
 
-def remark(row: Row) -> str:
-    """Return the remark of a row in the table; failures are shown in full after the table."""
+def remark(row: Row, verbose: bool = False) -> str:
+    """Return the remark of a row in the table; failures are shown in full after the table.
+
+    Args:
+        row: the row.
+        verbose: whether to show its notes in full.
+    """
     if row.status == "passed":
-        return "; ".join(row.notes)
+        return "; ".join(row.notes if verbose else filter(None, map(_shortly, row.notes)))
     if row.status == "cut short":
         return row.message
     first = row.message.splitlines()[0] if row.message else ""
-    first = f"{row.code}: {first}" if row.code else first
-    return first if len(first) <= _REMARK else f"{first[: _REMARK - 1]}…"
+    return f"{row.code}: {first}" if row.code else first
+
+
+def _shortly(note: str) -> str:
+    """Return a note in short: the number of cohorts, and nothing on how sure a proof is."""
+    if note.startswith(_COHORTS):
+        return f"{note.count(',') + 1} cohorts"
+    return "" if note.startswith(_HOW_SURE) else note
