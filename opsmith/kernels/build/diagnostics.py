@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 NINJA_STATUS = "[opsmith] "
 _NOISE = ("FAILED: ", "ninja: ", NINJA_STATUS)
@@ -10,6 +11,9 @@ _STABLE_ONLY = "TORCH_STABLE_ONLY or TORCH_TARGET_VERSION"
 #: The messages of GNU's and LLVM's linkers for a function that is declared and used, but not
 #: defined.
 _UNDEFINED = re.compile(r"undefined (?:reference to|symbol:?) [`']?(.+?)'?$", re.MULTILINE)
+#: The beginning of an error or a warning, and lines that lead to one.
+_ERROR = re.compile(r"(\S+:\d+:\d+: (?:fatal error|error|warning): )")
+_LEADS = re.compile(r"^\S+: In |required (?:from|by)|^In file included|^ +from |^\S+: At global ")
 
 
 def own_words(output: str) -> str:
@@ -24,7 +28,31 @@ def own_words(output: str) -> str:
             skip = line.startswith("FAILED: ")
             continue
         kept.append(line)
-    return "\n".join(kept).strip()
+    return "\n".join(_once(kept)).strip()
+
+
+def _once(lines: list[str]) -> Iterator[str]:
+    """Yield a compiler's lines, those of each error once.
+
+    A mistake in a template is an error for each dtype. What leads to an error stands before it,
+    and what it refers to behind it.
+    """
+    seen: set[str] = set()
+    before: list[str] = []
+    repeated = False
+    for line in lines:
+        head = _ERROR.match(line)
+        if head is not None:
+            repeated = head[1] in seen
+            seen.add(head[1])
+        elif not line.startswith(" ") and ": note: " not in line:
+            repeated = False
+        if head is None and _LEADS.search(line):
+            before.append(line)
+        else:
+            yield from () if repeated else (*before, line)
+            before = []
+    yield from before
 
 
 def compile_error(subject: str, output: str, mistake: str = "") -> str:

@@ -306,3 +306,56 @@ def test_the_columns_of_forty_operators_begin_below_each_other_in_80_columns():
     assert max(map(len, lines)) <= 80
     assert len({line.index("0.25") for line in shown}) == 1
     assert sum("kernel: cpu" in line for line in lines) == 40
+
+
+NOTED = [
+    replace(PASSED, operator="a::b", check="reference", notes=("cohorts: normal 6, NaN 2, odd 1",)),
+    replace(
+        PASSED,
+        operator="a::b",
+        check="exact",
+        notes=("9 elements of 2 cases equal as formulas", "an unequal formula escapes rarely"),
+    ),
+    replace(APART, operator="a::b", check="vmap", message="word " * 40),
+]
+
+
+def _table(width, **options):
+    text = io.StringIO()
+    table = Table(Console(file=text, width=width).print, [row.check for row in NOTED], **options)
+    for row in NOTED:
+        table.add(row)
+    table.flush()
+    return text.getvalue()
+
+
+def test_notes_are_short_unless_all_are_asked_for():
+    said = _table(100)
+    assert "  3 cohorts\n" in re.sub(" +\n", "\n", said)
+    assert "normal 6" not in said
+    assert "equal as formulas" in said
+    assert "escapes rarely" not in said
+    assert "cohorts: normal 6, NaN 2, odd 1" in _table(100, verbose=True)
+    assert "escapes rarely" in " ".join(_table(100, verbose=True).split())
+
+
+@pytest.mark.parametrize("width", [46, 60, 80, 100])
+def test_a_remark_has_room_at_every_width_and_is_not_cut(width):
+    lines = _table(width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert " ".join(lines).count("word") == 40
+    assert "…" not in "".join(lines)
+    # At most a third of the lines of a narrow terminal would do for the words.
+    assert len([line for line in lines if "word" in line]) <= 3 + 40 * 5 // 28
+
+
+def test_a_report_as_text_is_its_table_and_a_notebook_shows_it_once(monkeypatch):
+    report = Report(NOTED)
+    assert str(report).splitlines()[-1] == report.summary()
+    assert "✓  reference" in str(report)
+    assert repr(report) == f"<Report: {report.summary()}>"
+    shown = []
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("rich.jupyter.display", lambda *args: shown.append(args))
+    assert report.summary() in report._repr_html_()
+    assert shown == []
