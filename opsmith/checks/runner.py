@@ -332,7 +332,9 @@ def run_check(
             replay.crashed = failure.crashed
             seeded = failure.case.origin != FAILED_BEFORE
             shown = _shown(trial, failure, kept)
-            other = other_shape(trial.operator, failure.case)
+            # The reference of an adopted operator is the operator, which may end this process.
+            adopted = subject.adopted or failure.crashed
+            other = "" if adopted else other_shape(trial.operator, failure.case)
             if other:
                 message, code = f"{other}\n{message}", "OPS-RESULT-DECLARED"
         trial.attribution.blame = failure.blame or trial.attribution.blame

@@ -261,7 +261,8 @@ class Trial:
         """
         comparison = compare(actual, truth)
         self.counts.record_error(comparison.error)
-        self.counts.compared += comparison.elements
+        # An operator may return nothing.
+        self.counts.compared += comparison.elements if truth.names else 1
         if comparison.problem is not None:
             wrong = code or self.attribution.wrong
             known = wrong if comparison.code.startswith("OPS-VALUE-") else ""

@@ -169,7 +169,8 @@ def test_a_declaration_that_the_reference_contradicts_is_told_as_that_with_the_s
     for row in report.rows:
         assert row.code == "OPS-RESULT-DECLARED"
         pattern = (
-            r'declaration and reference disagree: the result is Float32\[Tensor, "N C"\], \(\d+, 1\) '
+            r'declaration and reference disagree: the result is Float32\[Tensor, "N C"\], '
+            r"\(\d+, 1\) "
             r"where N=\d+, C=1, K=\d+, and the reference gives \(\d+, \d+\), with the size of .*K\n"
         )
         assert re.match(pattern, row.message), row.message

@@ -18,17 +18,17 @@ UNTRIED: tuple[Status, ...] = ("not applicable", "not run")
 _REFERENCE = "reference"
 #: The checks that compile a kernel and do not call it.
 _COMPILING = ("build", "nvcc")
-#: The beginnings of the codes that name the cause of other failures, in the order of mending.
+#: The beginnings, behind OPS-, of the codes that name the cause of other failures, in the order of mending.
 _CAUSES = (
-    "OPS-BUILD",
-    "OPS-DISPATCH",
-    "OPS-MEMORY-BOUNDS",
-    "OPS-SANITIZE",
-    "OPS-MEMORY-UNINITIALIZED",
-    "OPS-CUDA",
-    "OPS-SCHEDULES",
-    "OPS-DETERMINISM-THREADS",
-    "OPS-STATE-THREADS",
+    "BUILD",
+    "DISPATCH",
+    "MEMORY-BOUNDS",
+    "SANITIZE",
+    "MEMORY-UNINITIALIZED",
+    "CUDA",
+    "SCHEDULES",
+    "DETERMINISM-THREADS",
+    "STATE-THREADS",
 )
 #: The beginning of the note on samples that the reference rejected.
 REFUSED = "the reference refused"
@@ -256,7 +256,9 @@ class Results:
 
 def _turn(row: Row) -> int:
     """Return the place of a row's failure among those of its kernel."""
-    return next((n for n, code in enumerate(_CAUSES) if row.code.startswith(code)), len(_CAUSES))
+    return next(
+        (n for n, code in enumerate(_CAUSES) if row.code.startswith(f"OPS-{code}")), len(_CAUSES)
+    )
 
 
 def show_error(error: float | None) -> str:
