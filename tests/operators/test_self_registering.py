@@ -375,7 +375,7 @@ def test_functions_of_a_module_of_pythons_are_kernels(tmp_path: Path) -> None:
         parts(x, 2**40)
     report = checks.run(parts, select=["aotinductor"], isolate=False)
     assert [row.message for row in report.rows if row.check == "aotinductor"] == [
-        "a package runs without Python, and the kernel's source has only a PYBIND11_MODULE"
+        "a package runs without Python, and the kernel's source has a PYBIND11_MODULE"
     ]
 
 
@@ -419,6 +419,36 @@ def test_functions_of_a_module_serve_operators_declared_later_and_fit_or_are_ref
         "its PYBIND11_MODULE has no function 'triple'. It has call, pick, twice: a function "
         "becomes the kernel of the operator that has its name"
     )
+
+
+@pytest.mark.long
+def test_a_module_may_stand_beside_a_block(tmp_path: Path) -> None:
+    source = tmp_path / "both.cpp"
+    source.write_text(
+        "#include <pybind11/pybind11.h>\n#include <torch/library.h>\n"
+        "static at::Tensor twice(const at::Tensor& x) { return x.mul(2); }\n"
+        "static at::Tensor wrong(const at::Tensor& x) { return x.mul(9); }\n"
+        'TORCH_LIBRARY(torch_both, m) { m.def("twice(Tensor x) -> Tensor"); }\n'
+        'TORCH_LIBRARY_IMPL(torch_both, CPU, m) { m.impl("twice", &twice); }\n'
+        "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {\n"
+        '  m.def("twice", &wrong);\n  m.def("thrice", [](at::Tensor x) { return x.mul(3); });\n}\n'
+    )
+
+    def declared(name: str, by: int) -> Any:
+        def reference(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+            return x * by
+
+        operator = opsmith.op(f"torch_both::{name}")(reference)
+        operator.register_kernel("cpu", source=source, api="torch", flags=("-O0",))
+        return operator
+
+    twice, thrice = declared("twice", 2), declared("thrice", 3)
+    assert twice(torch.ones(2)).tolist() == [2, 2]
+    assert thrice(torch.ones(2)).tolist() == [3, 3], "no block registers it"
+    report = checks.run(twice, select=["aotinductor"], isolate=False)
+    assert [row.message for row in report.rows if row.check == "aotinductor"] == [
+        "a package runs without Python, and the kernel's source has a PYBIND11_MODULE"
+    ]
 
 
 STABLE = """

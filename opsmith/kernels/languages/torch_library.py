@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _BLOCKS = INCLUDE / "opsmith" / "detail" / "torch" / "library.h"
 _MODULES = INCLUDE / "opsmith" / "detail" / "torch" / "module.h"
-_REGISTERS = re.compile(r"\b(?:STABLE_)?TORCH_LIBRARY\w*\s*\(|\bRegisterOperators\b")
 _MODULE = re.compile(r"\bPYBIND11_MODULE\s*\(")
 _CUDA_SUFFIX = ".cu"
 
@@ -101,9 +100,8 @@ def _is_cuda(source: KernelSource) -> bool:
 
 
 def is_module(source: KernelSource) -> bool:
-    """Return whether the source registers functions in a Python module only."""
-    text = source_text(source.path)
-    return _MODULE.search(text) is not None and _REGISTERS.search(text) is None
+    """Return whether the source registers functions in a Python module."""
+    return _MODULE.search(source_text(source.path)) is not None
 
 
 def library_name(source: KernelSource) -> str:

@@ -28,7 +28,7 @@ def _obstacle(operator: Operator, kernel: Kernel) -> str | None:
     if kernel.source is None:
         return "a package runs without Python, and the kernel is Python"
     if kernel.source.language.needs_python(kernel.source):
-        return "a package runs without Python, and the kernel's source has only a PYBIND11_MODULE"
+        return "a package runs without Python, and the kernel's source has a PYBIND11_MODULE"
     if not get_device(kernel.device, operator.name).compiled_by_inductor():
         return f"Inductor makes no code for {kernel.device}"
     return None

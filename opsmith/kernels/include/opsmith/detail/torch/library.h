@@ -22,6 +22,7 @@ struct Definitions {
   std::map<std::string, std::string> skipped;
   std::map<std::string, torch::Library> made;
   std::string problem;
+  bool has_block = false;
 };
 
 inline Definitions& definitions() {
@@ -33,7 +34,9 @@ inline Definitions& definitions() {
 class Block {
  public:
   Block(std::string ns, const char* file, uint32_t line)
-      : ns_(std::move(ns)), file_(file), line_(line), library_(fragment()) {}
+      : ns_(std::move(ns)), file_(file), line_(line), library_(fragment()) {
+    definitions().has_block = true;
+  }
 
   Block& def(c10::FunctionSchema&& schema, const std::vector<at::Tag>& tags = {}) {
     define(std::move(schema), tags);

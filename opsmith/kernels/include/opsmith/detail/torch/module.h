@@ -1,6 +1,7 @@
 // Included before a source whose functions form a Python module, by PYBIND11_MODULE: the functions
-// with the name of an operator become its kernels, and no module is made. They are called with the
-// values of PyTorch's dispatcher, converted to each function's parameter types.
+// with the name of an operator become its kernels, unless a TORCH_LIBRARY block beside the module
+// registers one, and no module is made. They are called with the values of PyTorch's dispatcher,
+// converted to each function's parameter types.
 #pragma once
 
 #include <opsmith/detail/torch/library.h>
@@ -201,6 +202,12 @@ class Module {
 // The reason why the function with an operator's name cannot become its kernel; empty if it did.
 inline std::string become_kernel(const std::string& ns, const std::string& name) {
   const auto found = functions().find(name);
+  const auto op = c10::Dispatcher::singleton().findSchema({ns + "::" + name, ""});
+  if (torch_library::definitions().has_block &&
+      (found == functions().end() ||
+       (op && op->hasKernelForDispatchKey(c10::DispatchKey::OPSMITH_DISPATCH_KEY)))) {
+    return {};
+  }
   if (found == functions().end()) {
     std::string names;
     for (const auto& [other, function] : functions()) names += (names.empty() ? "" : ", ") + other;
