@@ -15,6 +15,7 @@ from torch import Tensor
 
 from opsmith.checks import harness
 from opsmith.checks.cases import cohorts
+from opsmith.checks.cases.boundary_values import RUNS
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.cohorts import Cohort
 from opsmith.checks.cases.failure import Failure, Inapplicable
@@ -38,6 +39,7 @@ from opsmith.kernels.cuda_emulator import (
 )
 from opsmith.kernels.languages import cuda
 from opsmith.operators import Operator
+from opsmith.signature.dtype_variables import parts
 from opsmith.signature.parameters import TensorListType
 from opsmith.signature.solving.fitting import Fitting
 
@@ -179,11 +181,11 @@ def cuda_on_cpu(trial: Trial) -> None:
         reproducible &= _same([call.tensors() for call in calls])
 
     trial.each(one, dtypes=dtypes, examples=trial.some(3))
-    for cohort in () if trial.only_registered else _cohorts(trial):
+    for cohort, dtype in () if trial.only_registered else _cohorts(trial, dtypes):
         trial.attribution.wrong, trial.counts.cohort = cohort.code, cohort.name
         trial.each(
             one,
-            dtypes=(dtypes[0],),
+            dtypes=(dtype,),
             wanted=cohort.wanted,
             examples=cohort.examples,
             registered_cases=False,
@@ -196,22 +198,29 @@ def cuda_on_cpu(trial: Trial) -> None:
         )
 
 
-def _cohorts(trial: Trial) -> Iterator[Cohort]:
+def _cohorts(trial: Trial, dtypes: Sequence[str | None]) -> Iterator[tuple[Cohort, str | None]]:
     """Yield what normal sampling does not reach, for a kernel that takes long for each case."""
-    yield Cohort("small", Wanted(sizes=(0, 1)), 6)
+    first = dtypes[0]
+    yield Cohort("small", Wanted(sizes=(0, 1)), 6), first
     source = trial.subject.implementation.source
     if source is not None and source.strided:
-        yield Cohort("layouts", Wanted(layouts=LAYOUTS), 6)
+        yield Cohort("layouts", Wanted(layouts=LAYOUTS), 6), first
     for cohort in cohorts.values(trial.signature, trial.subject.favourite):
         # NaN and infinity have to reach several places of a block.
         examples = 3 if cohort.name in ("NaN", "infinity") else 1
-        yield replace(cohort, examples=examples)
+        yield replace(cohort, examples=examples), first
     divisors = Wanted(sizes=_BAD_DIVISORS)
-    yield Cohort("sizes that floats divide badly", divisors, 3, code="OPS-SIZE-BOUNDARY")
-    # Try sizes around those of warps and blocks.
+    yield Cohort("sizes that floats divide badly", divisors, 3, code="OPS-SIZE-BOUNDARY"), first
+    # Try sizes around those of warps and blocks, and a sum of many terms of one sign.
+    fixed = cohorts.fixed_dtypes(trial.signature)
     for cohort in cohorts.sizes(trial.signature, trial.settings.seed):
         if cohort.examples:
-            yield cohort
+            yield cohort, first
+        elif cohort.wanted.values == RUNS:
+            (half,) = cohort.halves
+            own = [dtype for dtype in dtypes if half in parts(dtype)]
+            if own or half in fixed:
+                yield replace(cohort, examples=1), own[0] if own else first
 
 
 def _only_launch(trial: Trial, build: harness.Build) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float16, Float32
 from torch import Tensor
 
 import opsmith
@@ -94,3 +94,41 @@ def test_a_launch_of_no_blocks_is_found_whichever_size_is_zero(tmp_path):
     assert (row.status, row.code) == ("failed", "OPS-CUDA-LAUNCH"), row.explain()
     assert "a grid has at least one block" in row.explain()
     assert "cudaErrorInvalidConfiguration" in row.explain()
+
+
+SUMMED = """
+#include "summed.h"
+#include <cuda_fp16.h>
+#include <opsmith/cuda.h>
+template <typename Sum>
+__global__ void summed(const __half* x, __half* out, int rows, int columns) {
+  const int row = blockIdx.x * 64 + threadIdx.x;
+  if (row >= rows) return;
+  Sum sum = Sum(0.0f);
+  for (int i = 0; i < columns; ++i) sum = Sum(float(sum) + __half2float(x[row * columns + i]));
+  out[row] = __half(sum);
+}
+void summed(const opsmith::Context& ctx, const cuda_values::summed_args& a) {
+  if (a.R == 0) return;
+  const int rows = static_cast<int>(a.R), columns = static_cast<int>(a.C);
+  summed<SUM><<<(rows + 63) / 64, 64, 0, opsmith::cuda_stream(ctx)>>>(
+      reinterpret_cast<const __half*>(a.x.data()), reinterpret_cast<__half*>(a.out.data()), rows,
+      columns);
+}
+OPSMITH_KERNEL(cuda_values, summed, cuda)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kept_in", ["__half", "float"])
+def test_a_long_sum_that_is_kept_in_half_precision_is_found(tmp_path, kept_in):
+    @opsmith.op("cuda_values::summed")
+    def summed(x: Float16[Tensor, "R C"]) -> Float16[Tensor, "R"]:
+        return x.float().sum(1).to(x.dtype)
+
+    (tmp_path / "summed.cu").write_text(SUMMED)
+    summed.register_kernel("cuda", source=tmp_path / "summed.cu", flags=[f"-DSUM={kept_in}"])
+    report = checks.run(summed, select=["cuda-on-cpu"], examples=4, isolate=False)
+    (row,) = (row for row in report.rows if row.check == "cuda-on-cpu")
+    expected = ("failed", "OPS-VALUE-ACCUMULATION") if kept_in == "__half" else ("passed", "")
+    assert (row.status, row.code) == expected, row.explain()
