@@ -35,7 +35,7 @@ _LIBCUXX = (
 _ABSENT = (
     (r"cub/", "a part of CUB that is not emulated"),
     (r"thrust/", "a part of Thrust that is not emulated"),
-    (r"cuda/", "a part of libcu++ that is not emulated"),
+    (r"cuda/(?:std/)?\w+\Z", "a part of libcu++ that is not emulated"),
     (r"crt/mma", "tensor cores (crt/mma.h)"),
     (r"cute/|cutlass/", "CUTLASS"),
     (
@@ -63,7 +63,7 @@ _BEHIND_TORCH_WORDS = (
 )
 _WORDS = (
     (r"\bwmma\s*::\s*(?:experimental|bmma\w*)\b|\b__[a-z]*mma_\w*", "tensor cores below 8 bits"),
-    (r"\bthis_(?:multi_)?grid\s*\(|\b(?:multi_)?grid_group\b", "groups over the grid"),
+    (r"\bthis_multi_grid\s*\(|\bmulti_grid_group\b", "groups over several grids"),
     (
         r"\bcoalesced_(?:threads\s*\(|group\b)|\b(?:binary|labeled)_partition\s*\(",
         "groups of the threads that happen to be active",

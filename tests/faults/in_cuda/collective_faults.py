@@ -60,4 +60,5 @@ COLLECTIVES = {
         "multiply",
     ),
     "matrix_by_columns": (256, squared, "", "^$", ""),
+    "barrier_of_a_grid": (200, copied, "CUDA-UNDEFINED", "without a cooperative launch", ""),
 }

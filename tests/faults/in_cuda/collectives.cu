@@ -257,6 +257,14 @@ PRODUCT(matrix_of_odd_stride, odd_stride)
 PRODUCT(matrix_past_the_end, past_the_end)
 PRODUCT(matrix_by_columns, by_columns)
 
+// Each thread of the grid has a rank; the barrier of a grid wants a cooperative launch.
+COLLECTIVE(barrier_of_a_grid) {
+  const auto grid = cooperative_groups::this_grid();
+  const bool all = grid.size() == kThreads && grid.block_rank() == 0;
+  for (auto i = grid.thread_rank(); i < n; i += grid.num_threads()) out[i] = all ? x[i] : -1.0f;
+  if constexpr (kWrong) grid.sync();  // FAULT
+}
+
 using Kernel = void (*)(const float*, float*, int);
 #define PASTED(first, second) first##_##second<kWrong><<<1, kThreads, 0, stream>>>(x, out, n)
 COLLECTIVE(pasted_name) {
@@ -295,6 +303,7 @@ void launch(const std::string& name, cudaStream_t stream, const float* x, float*
       ROW(matrix_of_odd_stride),
       ROW(matrix_past_the_end),
       ROW(matrix_by_columns),
+      ROW(barrier_of_a_grid),
   };
   Kernel kernels[1] = {};
   for (const auto& row : table) {

@@ -211,6 +211,7 @@ UNUSUAL = {
     "bounded_template": (200, copied),
     "much_shared": (200, copied),
     "copy_of_constant_size": (200, copied),
+    "rank_in_the_grid": (200, copied),
 }
 
 

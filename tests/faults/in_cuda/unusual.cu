@@ -1,6 +1,7 @@
 // Right kernels that an eager checker would flag: published forms, and forms that look wrong.
 #include "unusual.h"
 
+#include <cooperative_groups.h>
 #include <opsmith/cuda.h>
 
 #include <cstdint>
@@ -443,6 +444,12 @@ UNUSUAL(least_and_most_of_words) {
   out[i] = words && signed_ones && unsigned_ones ? x[i] : -1.0f;
 }
 
+UNUSUAL(rank_in_the_grid) {
+  const auto i = cooperative_groups::this_grid().thread_rank();
+  if (i >= static_cast<unsigned>(n)) return;
+  out[i] = x[i];
+}
+
 }  // namespace
 
 #define RUN(name, grid, shared)                                                           \
@@ -481,6 +488,7 @@ void unusual(const opsmith::Context& ctx, const cuda_faults::unusual_args& a) {
   RUN(calls_a_constant_function, blocks, 0)
   RUN(least_and_most_of_words, blocks, 0)
   RUN(own_lerp, blocks, 0)
+  RUN(rank_in_the_grid, blocks, 0)
   if (a.kernel == "bounded") bounded<<<blocks, kThreads, 0, stream>>>(a.x.data(), a.out.data(), n);
   if (a.kernel == "bounded_template") {
     bounded_template<256><<<blocks, kThreads, 0, stream>>>(a.x.data(), a.out.data(), n);

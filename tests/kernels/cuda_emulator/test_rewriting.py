@@ -190,8 +190,8 @@ def test_a_source_that_the_preprocessor_refuses_is_left_to_the_compiler(tmp_path
         ("cub::BlockHistogram<int, 8>", "it uses a part of CUB that is not emulated, at"),
         ("wmma::experimental::bmma_sync(", "it uses tensor cores below 8 bits, at kernel.cu:1"),
         (
-            "auto g = cooperative_groups::this_grid();",
-            "it uses groups over the grid, at kernel.cu:1",
+            "auto g = cooperative_groups::this_multi_grid();",
+            "it uses groups over several grids, at kernel.cu:1",
         ),
         ("auto g = cg::coalesced_threads();", "it uses groups of the threads that happen to be"),
         ("auto g = cg::tiled_partition<64>(b);", "it uses cooperative groups of several warps, at"),
@@ -215,6 +215,12 @@ def test_what_the_preprocessor_takes_out_is_no_obstacle(tmp_path):
     text = "#ifdef WITH_CUB\n#include <cub/no.cuh>\n#endif\n#if 0\ncub::BlockShuffle a;\n#endif\n"
     assert obstacle(tmp_path, text) == "None"
     assert "at kernel.cu:3" in obstacle(tmp_path, f"#define WITH_CUB\n{text}")
+
+
+def test_a_folder_of_the_user_that_is_not_found_is_no_library(tmp_path):
+    assert obstacle(tmp_path, '#include "cuda/x.cuh"\n') == "None"
+    assert "libcu++" in obstacle(tmp_path, "#include <cuda/barrier>\n")
+    assert "libcu++" in obstacle(tmp_path, "#include <cuda/std/mdspan>\n")
 
 
 def test_a_folder_of_the_user_may_have_the_name_of_a_library(tmp_path):

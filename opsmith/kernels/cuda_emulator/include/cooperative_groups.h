@@ -42,6 +42,29 @@ class thread_block {
 
 inline thread_block this_thread_block() { return {}; }
 
+// The grid, whose barrier needs a cooperative launch, which is not emulated.
+class grid_group {
+ public:
+  static unsigned long long block_rank() {
+    return blockIdx.x + 1ull * gridDim.x * (blockIdx.y + 1ull * gridDim.y * blockIdx.z);
+  }
+  static unsigned long long num_blocks() { return 1ull * gridDim.x * gridDim.y * gridDim.z; }
+  static unsigned long long thread_rank() {
+    return block_rank() * details::threads_of_block() + details::thread_in_block();
+  }
+  static unsigned long long size() { return num_blocks() * details::threads_of_block(); }
+  static unsigned long long num_threads() { return size(); }
+  static dim3 block_index() { return blockIdx; }
+  static dim3 group_dim() { return gridDim; }
+  static dim3 dim_blocks() { return gridDim; }
+  static bool is_valid() { return false; }
+  [[noreturn]] void sync(opsmith_place place = opsmith::emulated::here()) const {
+    opsmith::emulated::fail("grid.sync() in a grid without a cooperative launch", place);
+  }
+};
+
+inline grid_group this_grid() { return {}; }
+
 // A tile of neighbouring lanes of a warp, of a size known when compiling.
 template <unsigned Size, typename Parent = void>
 class thread_block_tile {
