@@ -36,7 +36,6 @@ STATEMENT = re.compile(
     r"^([ \t]*)((?:extern |static )?(?:__shared__|__device__)[^;(){}\n]*;|\w+<<<[^;{}\n]*;)$",
     re.MULTILINE,
 )
-#: A line that may be broken has no comment: such a line may be the one that has to be named.
 PLAIN_LINE = re.compile(r"^[^\n/#\"'\\]*$")
 
 
@@ -81,7 +80,16 @@ def _code(rng, code, text, start, depth):
             word = f" {word} "
         elif word[0] in " \t" and line[: at - begin].strip() and chance < 0.1:
             word = rng.choice(("  ", "\t", *COMMENTS[:3]))
-        elif word[0] in " \t" and PLAIN_LINE.match(line) and depth == 0 and chance < 0.2:
+        elif _may_break(word, line, text[at + len(word) :]) and depth == 0 and chance < 0.2:
             word = rng.choice(("\n", " \\\n", COMMENTS[3]))
         out.append(word)
     return "".join(out), depth
+
+
+def _may_break(word, line, after):
+    """Return whether a line may be broken at a space.
+
+    One with a comment may be the line that has to be named; and a brace at the start of a line ends
+    a kernel.
+    """
+    return word[0] in " \t" and PLAIN_LINE.match(line) and not after.startswith("}")
