@@ -99,9 +99,8 @@ class OwnCode:
     def place(self, at: int) -> tuple[Path, int]:
         """Return the file and the line of a position of the text."""
         *_, last = _LINE.finditer(self.text, 0, at + 1)
-        return Path(last[2].encode("latin-1").decode()), int(last[1]) + self.text.count(
-            "\n", last.end(), at
-        )
+        line = int(last[1]) + self.text.count("\n", last.end(), at)
+        return Path(_unescaped(last[2])), line
 
     def unreadable(self, what: str, at: int) -> UnreadableError:
         """Return the error for code at a position of the text."""
@@ -188,7 +187,7 @@ def _stamps(files: Iterable[str]) -> dict[str, int]:
 
 def _own_lines(unit: Unit, output: str) -> tuple[list[str], OwnCode]:
     """Return the user's files, and their lines."""
-    is_own = {str(unit.source): True}
+    is_own: dict[str, bool] = {}
     parts: list[str] = []
     included: list[tuple[str, int]] = []
     defines: dict[str, str] = {}
@@ -199,11 +198,12 @@ def _own_lines(unit: Unit, output: str) -> tuple[list[str], OwnCode]:
     for marker, end in zip(markers, ends, strict=True):
         line, file, flags = marker.groups()
         if file not in is_own:
-            is_own[file] = not (
+            name = _unescaped(file)
+            is_own[file] = name == str(unit.source) or not (
                 _OF_SYSTEM in flags
                 or file.startswith("<")
                 or file.endswith("/")  # the working folder
-                or any(map(Path(file).is_relative_to, others))
+                or any(map(Path(name).is_relative_to, others))
             )
         if not is_own[file]:
             if header and _ENTERED in flags:
@@ -227,8 +227,17 @@ def _own_lines(unit: Unit, output: str) -> tuple[list[str], OwnCode]:
             elif word == "undef":
                 defines.pop(name, None)
             parts.append(text if word == "undef" else "\n")
-    files = [file for file, own in is_own.items() if own]
+    files = [_unescaped(file) for file, own in is_own.items() if own]
     return files, OwnCode("".join(parts), tuple(included))
+
+
+def _unescaped(name: str) -> str:
+    """Return the name of a file as the preprocessor escapes its bytes."""
+    escaped = re.compile(rb"\\([0-7]{3}|.)")
+    plain = escaped.sub(
+        lambda m: m[1] if len(m[1]) == 1 else bytes([int(m[1], 8)]), name.encode("latin-1")
+    )
+    return plain.decode(errors="surrogateescape")
 
 
 def _absent(said: str, own: list[str]) -> tuple[str, Path, int] | None:

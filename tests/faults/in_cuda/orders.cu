@@ -279,6 +279,8 @@ ORDER(histogram_without_atomics) {
 
 // --- variables of the device -------------------------------------------------------------------
 
+// Directly behind a directive, as in many published kernels.
+#include <cstdint>
 __device__ float device_total;
 __device__ float device_table[8];
 __device__ unsigned device_count;

@@ -1,7 +1,7 @@
 """The emulation of CUDA finds each planted fault, and none in the same kernel without it."""
 
 import pytest
-from cuda_faults import GROUPS, RIGHT, phase_of
+from cuda_faults import GROUPS, IN_TORCH, RIGHT, phase_of
 
 #: Each has an order of its own, and memory that begins otherwise.
 PHASES = [phase_of(1), phase_of(2, 0x7F)]
@@ -79,3 +79,28 @@ def test_right_twins_are_right_in_every_order(group):
 @pytest.mark.long  # a library of its own; the right twins stay
 def test_right_kernels_of_unusual_form_are_not_flagged():
     assert said_of_right_ones(RIGHT) == {}
+
+
+# --- however a source is written, the same is found in it ---------------------------------------
+
+
+def verdicts(group):
+    """Return what differs from the verdicts that are due, by name."""
+    found = {name: group.said_of_right(name, PHASES[0]) for name in group.faults}
+    if group.faults is not RIGHT.faults:
+        found |= {f"{name}, wrong": group.missed(name, PHASES[0]) for name in group.faults}
+    return {name: said for name, said in found.items() if said}
+
+
+@pytest.mark.slow
+def test_noise_changes_no_verdict_on_orders(tmp_path):
+    assert verdicts(IN_ORDERS.with_noise(0, tmp_path)) == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(
+    "group", [*GROUPS, RIGHT, IN_TORCH], ids=lambda group: group.signature.name
+)
+def test_noise_changes_no_verdict(group, seed, tmp_path):
+    assert verdicts(group.with_noise(seed, tmp_path)) == {}

@@ -264,6 +264,8 @@ UNUSUAL(warp_hands_to_warp) {
   }
 }
 
+// Directly behind a directive, as in many published kernels.
+#include <cstdint>
 __device__ unsigned finished;
 __device__ float last_sum, table[4] = {1.0f, 2.0f, 3.0f, 4.0f};
 

@@ -1,9 +1,12 @@
 """PyTorch's host code is no obstacle to the emulation, but for what needs CUDA's libraries."""
 
 import pytest
+import torch
 from jaxtyping import Float32
 from torch import Tensor
 
+from opsmith.checks import harness
+from opsmith.checks.harness import Phase
 from opsmith.kernels import kernel_source
 from opsmith.kernels.cuda_emulator import emulated, emulated_behind_torch, find_obstacle
 from opsmith.kernels.cuda_emulator.obstacles import obstacle_of
@@ -73,3 +76,41 @@ def test_what_needs_more_of_cuda_is_named_with_its_line(text, words):
     included = ((header, len(before)),) if header else ()
     found = obstacle_of(OwnCode(f"{before}{text}\n", included), behind_torch=True, warp=32)
     assert str(found) == f"it uses {words}, at host.cu:4"
+
+
+BOTH = """#include <torch/extension.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <ATen/native/cuda/block_reduce.cuh>
+namespace {
+__global__ void sum_kernel(const float* x, float* out, int n) {
+  __shared__ float room[32];
+  float sum = threadIdx.x < n ? x[threadIdx.x] : 0.0f;
+  sum = at::native::cuda_utils::BlockReduceSum<float>(sum, room);
+  for (int i = threadIdx.x; i < n; i += blockDim.x) out[i] = x[i];
+  if (threadIdx.x == 0) out[0] = sum;
+}
+at::Tensor same(const at::Tensor& x) {
+  at::Tensor out = at::empty_like(x);
+  sum_kernel<<<1, 128, 0, at::cuda::getCurrentCUDAStream()>>>(x.data_ptr<float>(),
+                                                              out.data_ptr<float>(), x.numel());
+  return out;
+}
+at::Tensor wrong(const at::Tensor& x) { return x; }
+}  // namespace
+TORCH_LIBRARY_FRAGMENT(a, m) { m.def("same(Tensor x) -> Tensor"); }
+TORCH_LIBRARY_IMPL(a, CUDA, m) { m.impl("same", &same); }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("same", &wrong, "the module's own"); }
+"""
+
+
+@pytest.mark.long
+def test_a_module_beside_a_block_is_emulated_and_so_is_pytorchs_own_reduction(tmp_path):
+    path = tmp_path / "both.cu"
+    path.write_text(BOTH)
+    signature = signature_of(same, "a::same")
+    source = emulated_behind_torch(kernel_source(signature, "cuda", path, api="torch"))
+    built = harness.build(source, emulated=True)
+    x = torch.rand(100)
+    ((one,),) = harness.run(built, signature, [{"x": x}], [Phase(emulated=True)]).calls
+    assert not one.refused, one.refused
+    torch.testing.assert_close(one.results[0], torch.cat([x.sum()[None], x[1:]]))

@@ -270,3 +270,14 @@ def test_emulate_takes_tensors_of_the_cpu_through_the_cuda_kernel_and_puts_the_o
 def test_emulate_knows_no_other_device():
     with pytest.raises(DeclarationError, match="expected 'cuda'"), opsmith.emulate("npu"):
         pass
+
+
+def test_a_folder_may_have_any_name(tmp_path):
+    folder = tmp_path / '用户 "x'
+    folder.mkdir()
+    (folder / "h.cuh").write_text("__device__ int from_header;\n")
+    text = '#include "h.cuh"\nvoid f() { __shared__ int a; }\n__shared__ int b = 3;\n'
+    code = own_code(folder, text)
+    assert code.place(code.text.index("b = 3")) == (folder / "kernel.cu", 3)
+    assert code.place(code.text.index("from_header")) == (folder / "h.cuh", 1)
+    assert obstacle(folder, text).endswith("at kernel.cu:3")
