@@ -151,9 +151,13 @@ def new(
 @app.command()
 def doctor(as_json: AsJson = False) -> None:
     """List the compilers and runtimes of this machine, and say how to get missing ones."""
-    from opsmith.cli import doctor as examination
+    from opsmith.kernels.build.progress import status
 
-    findings = list(examination.examine())
+    with status("importing PyTorch"):
+        from opsmith.cli import doctor as examination
+
+    with status("looking for compilers and runtimes"):
+        findings = list(examination.examine())
     healthy = examination.healthy(findings)
     if as_json:
         print(json.dumps(examination.to_json(findings), indent=2))
@@ -183,10 +187,13 @@ def build(
     Exit code 0: every kernel that this machine can build was built. 1: a kernel does not build. 2:
     the command line is wrong. 5: all kernels of an operator were left out.
     """
-    from opsmith.kernels import get_device
-    from opsmith.operators.importing import import_all
+    from opsmith.kernels.build.progress import status
 
-    operators = list(import_all(files))
+    with status("importing PyTorch and the operators"):
+        from opsmith.kernels import get_device
+        from opsmith.operators.importing import import_all
+
+        operators = list(import_all(files))
     if compile_commands:
         _write_compile_commands(operators)
         return

@@ -96,13 +96,16 @@ def export(
     debug: Debug = False,
 ) -> None:
     """Export a model that may contain custom operators, or operators alone, to a runtime."""
-    from opsmith.cli.source import load_source
-    from opsmith.targets import OperatorTarget, get_target
-    from opsmith.targets import export as export_to
+    from opsmith.kernels.build.progress import status
 
-    found = get_target(target)
-    options = _options(found, extra.found(ctx))
-    loaded = load_source(source, operators=isinstance(found, OperatorTarget))
+    with status("importing PyTorch and the model"):
+        from opsmith.cli.source import load_source
+        from opsmith.targets import OperatorTarget, get_target
+        from opsmith.targets import export as export_to
+
+        found = get_target(target)
+        options = _options(found, extra.found(ctx))
+        loaded = load_source(source, operators=isinstance(found, OperatorTarget))
     export_to(
         **loaded, target=target, out=out, overwrite=overwrite, verify=verify, say=print, **options
     )
@@ -129,11 +132,14 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Run an artifact on inputs from files, in the runtime that it was exported for."""
-    from opsmith.cli.tensors import read_inputs, write_outputs
-    from opsmith.targets import LoadedOperators, load
+    from opsmith.kernels.build.progress import status
 
-    _require_manifest(artifact)
-    model = load(artifact)
+    with status("loading the artifact"):
+        from opsmith.cli.tensors import read_inputs, write_outputs
+        from opsmith.targets import LoadedOperators, load
+
+        _require_manifest(artifact)
+        model = load(artifact)
     if isinstance(model, LoadedOperators):
         raise ArtifactError(
             f"{artifact} holds operators ({', '.join(model)}), and opsmith run runs models. Call "

@@ -155,12 +155,15 @@ def register(app: typer.Typer) -> None:
         Exit code 1: a result was wrong, a time is not possible, something failed, or is slower than
         in the file of --compare.
         """
-        from opsmith import bench as benchmarks
-        from opsmith.bench import table
-        from opsmith.bench.compare import changes
-        from opsmith.bench.plot import to_svg
         from opsmith.kernels.build.files import write_output
-        from opsmith.operators.importing import import_all
+        from opsmith.kernels.build.progress import status
+
+        with status("importing PyTorch"):
+            from opsmith import bench as benchmarks
+            from opsmith.bench import table
+            from opsmith.bench.compare import changes
+            from opsmith.bench.plot import to_svg
+            from opsmith.operators.importing import import_all
 
         if candidate is not None and not candidate.is_file():
             raise typer.BadParameter(f"no such file: {candidate}", param_hint="--candidate")
@@ -175,7 +178,8 @@ def register(app: typer.Typer) -> None:
             _count(files, [parse_mesh(text) for text in mesh], sizes, dtype, save, plot, as_json)
             return
         before = benchmarks.Benchmark.load(compare) if compare is not None else None
-        operators = list(import_all(files))
+        with status(f"importing {', '.join(files)}"):
+            operators = list(import_all(files))
         _require_whole(operators, sizes)
         console = output.stderr() if as_json else output.stdout(80)
 

@@ -282,18 +282,20 @@ def check(
         raise typer.Exit
     from opsmith.checks.isolation import prestart
     from opsmith.compat.gc_pause import uncollected
+    from opsmith.kernels.build.progress import status
 
     _require_device_types(device or [])
     jobs = jobs or _cores()
     # Few of the selected or quick checks compile, so one process is enough.
     with prestart.begun(1 if quick or select else min(jobs, 2)):
-        with uncollected():  # these modules import torch
+        with uncollected(), status("importing PyTorch"):
             from opsmith import checks
             from opsmith.checks.protocol import selected as checks_of
             from opsmith.checks.report.table import Table, end
 
             sanitizers = _sanitizers(sanitize)
-        operators = _checked(files, spec, import_ or [])
+        with status(f"importing {', '.join(files)}"):
+            operators = _checked(files, spec, import_ or [])
         names = [name.strip() for listed in select or () for name in listed.split(",")]
         selected = [name for name in names if name] or (list(checks.QUICK) if quick else None)
         # With --json, stdout holds only JSON, so the rows go to stderr.

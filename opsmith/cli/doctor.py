@@ -18,6 +18,7 @@ from rich.table import Table
 from opsmith.errors import MissingDependencyError
 from opsmith.kernels import DEVICES
 from opsmith.kernels.build import toolchain
+from opsmith.kernels.build.progress import status
 from opsmith.kernels.build.scratch import scratch_folder
 from opsmith.kernels.language_registry import LANGUAGES
 
@@ -218,7 +219,8 @@ def _targets() -> Iterator[Finding]:
 def _import_problem(packages: Iterable[str]) -> str:
     for package in packages:
         try:
-            importlib.import_module(package)
+            with status(f"importing {package}"):
+                importlib.import_module(package)
         except Exception as error:
             return f"{package} is installed, but importing it says: {_first_line(error)}"
     return ""

@@ -89,6 +89,7 @@ def judge(
     """
     from opsmith.checks.isolation import prestart
     from opsmith.compat.gc_pause import uncollected
+    from opsmith.kernels.build.progress import status
 
     if (candidate is None) == (candidates is None):
         raise typer.BadParameter("name a file by --candidate, or a folder by --candidates")
@@ -108,7 +109,7 @@ def judge(
     if candidate is None:
         raise typer.Exit(_judge_folder(spec, candidates, jobs, options))
     prestart.begin_candidates()
-    with uncollected():  # these modules import torch
+    with uncollected(), status("importing PyTorch"):
         from opsmith.checks.report.table import Table, end
         from opsmith.judge import judge as reach_verdict
         from opsmith.judge.signing import read_key, write_signed

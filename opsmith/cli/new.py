@@ -141,8 +141,11 @@ def write_compile_commands(folder: Path) -> str | None:
     Returns:
         `None`, or why the file could not be written.
     """
+    from opsmith.kernels.build.progress import status
+
     # Without bytecode, the folder holds nothing but what is for the user.
     words = [sys.executable, "-B", "-m", "opsmith"]
     words += ["build", f"{folder.name}.py", "--compile-commands"]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    with status("writing compile_commands.json for editors"):
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
     return done.stderr.strip().removeprefix("error: ") or None if done.returncode else None

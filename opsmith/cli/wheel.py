@@ -64,7 +64,10 @@ def register(app: typer.Typer) -> None:
 
         One wheel serves every Python from 3.10 and every PyTorch from 2.10.
         """
-        from opsmith.wheels import build_folder, build_wheel
+        from opsmith.kernels.build.progress import status
+
+        with status("importing PyTorch"):
+            from opsmith.wheels import build_folder, build_wheel
 
         layouts = {"wheel": build_wheel, "hf": build_folder}
         if layout not in layouts:

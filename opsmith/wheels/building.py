@@ -19,6 +19,7 @@ from typing import Any
 from opsmith.errors import ExportError
 from opsmith.kernels import DEVICES, HOST, KernelSource, prebuilt
 from opsmith.kernels.build import machine
+from opsmith.kernels.build.progress import status
 from opsmith.kernels.build.recipe import Recipe
 from opsmith.kernels.build.scratch import held_folder, scratch_folder
 from opsmith.kernels.build.version import version as own_version
@@ -76,13 +77,16 @@ def build_wheel(
     found = project.read(source, name, version)
     headers = [find_headers(release) for release in (*found.gates, *gates)]
     files = _python(found)
-    kernels, left_out = choose(found, kind)
+    with status("importing the package"):
+        kernels, left_out = choose(found, kind)
     if say is not None:
         for sentence in left_out:
             say(sentence)
-    listed, libraries = _libraries(found, kernels, kind, levels, files)
+    with status(f"building kernels for {', '.join(levels)}"):
+        listed, libraries = _libraries(found, kernels, kind, levels, files)
     files.update(libraries)
-    listed["gates"], libraries = build_gates(headers, kind, say)
+    with status("building the gates of PyTorch"):
+        listed["gates"], libraries = build_gates(headers, kind, say)
     files.update(libraries)
     files[f"{prebuilt.FOLDER}/{prebuilt.LIST}"] = json.dumps(listed, indent=1).encode()
     if report is not None:
@@ -98,7 +102,8 @@ def build_wheel(
             raise ExportError(
                 f"{found.name}: its libraries need {oldest}, and the wheel is for {kind.tag}"
             )
-        _try(made, found, listed["libraries"] if kind.machine == host.machine() else [])
+        with status("importing it from the wheel, without opsmith"):
+            _try(made, found, listed["libraries"] if kind.machine == host.machine() else [])
         final = out / made.name
         os.replace(made, final)
     return final

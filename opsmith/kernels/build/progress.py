@@ -7,11 +7,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from opsmith.kernels.build.scratch import watched_environment
 
 QUIET_SECONDS = 1.0
 """A program that takes longer is announced on the terminal."""
+#: The title that is on the terminal now.
+_shown: list[Any] = []
 
 
 def run(
@@ -51,11 +54,31 @@ def _wait(process: subprocess.Popen[str], title: str) -> str:
 
 @contextlib.contextmanager
 def status(title: str) -> Iterator[None]:
-    """Show `title` on a terminal during the block, if this is the main thread."""
+    """Show `title` on a terminal during the block, if this is the main thread.
+
+    Within another such block, it stands in place of the other's title.
+    """
     if not sys.stderr.isatty() or threading.current_thread() is not threading.main_thread():
         yield
         return
     from rich.console import Console
+    from rich.live import Live
+    from rich.spinner import Spinner
 
-    with Console(stderr=True).status(f"{title} …"):
-        yield
+    if _shown:
+        before = _shown[0].text
+        _shown[0].update(text=f"{title} …")
+        try:
+            yield
+        finally:
+            _shown[0].update(text=before)
+        return
+    spinner = Spinner("dots", f"{title} …")
+    # What is printed to a file or a pipe meanwhile goes there, and not above the title.
+    both = sys.stdout.isatty()
+    with Live(spinner, console=Console(stderr=True), transient=True, redirect_stdout=both):
+        _shown.append(spinner)
+        try:
+            yield
+        finally:
+            _shown.clear()

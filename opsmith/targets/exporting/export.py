@@ -14,6 +14,7 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from opsmith.errors import ExportError, MissingDependencyError, OptionError
+from opsmith.kernels.build.progress import status
 from opsmith.kernels.build.version import version
 from opsmith.operators import Operator
 from opsmith.targets.exporting import artifact as artifacts
@@ -82,7 +83,8 @@ def export(
             artifacts.replacing(out, overwrite=overwrite) as folder,
             evaluating(model, say),
         ):
-            traced = prepare(model, args, kwargs, dynamic_shapes)
+            with status("tracing the model"):
+                traced = prepare(model, args, kwargs, dynamic_shapes)
             _export_model(found, traced, folder, chosen, verify, say)
     else:
         operators = operators_of(model)
@@ -117,7 +119,8 @@ def _export_model(
     verify: bool | Sequence[Sequence[Any]],
     say: Callable[[str], None],
 ) -> None:
-    outcome = target.export_model(model, folder, options)
+    with status(f"exporting to {target.title}"):
+        outcome = target.export_model(model, folder, options)
     for use in outcome.operators:
         note = f" ({use.note})" if use.note else ""
         calls = "call" if use.count == 1 else "calls"
@@ -134,7 +137,8 @@ def _export_model(
         say(f"not compared with PyTorch: {outcome.unverified}")
     elif verify is not False:  # Without samples, compare on the example alone.
         samples = None if isinstance(verify, bool) else verify
-        compared = compare(model, target.load_model(written), target.title, samples)
+        with status(f"comparing {target.title} with PyTorch"):
+            compared = compare(model, target.load_model(written), target.title, samples)
         say(_said(compared, target))
         _write(target, outcome, folder, agreement=compared, **facts)
 
@@ -147,7 +151,8 @@ def _export_operators(
     verify: bool,
     say: Callable[[str], None],
 ) -> None:
-    outcome = target.export_operators(operators, folder, options)
+    with status(f"exporting to {target.title}"):
+        outcome = target.export_operators(operators, folder, options)
     for use in outcome.operators:
         say(f"{use.name}: {use.form}{f' ({use.note})' if use.note else ''}")
     written = _write(target, outcome, folder, kind=OPERATORS)
@@ -160,7 +165,8 @@ def _export_operators(
             "opsmith check samples some"
         )
     if len(silent) < len(operators):
-        compared = compare_operators(operators, target.load_operators(written), target.title)
+        with status(f"comparing {target.title} with PyTorch"):
+            compared = compare_operators(operators, target.load_operators(written), target.title)
         say(_said(compared, target))
         _write(target, outcome, folder, kind=OPERATORS, agreement=compared)
 
