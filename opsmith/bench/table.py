@@ -95,17 +95,25 @@ def bar(part: float, width: int = _BAR) -> str:
     return "█" * full + (_EIGHTHS[rest] if rest else "")
 
 
-def ending(machine: Machine) -> Iterator[Any]:
-    """Yield the lines that describe the machine, and the columns of the table."""
+def ending(machine: Machine, figures: Sequence[Figure]) -> Iterator[Any]:
+    """Yield the lines that describe the machine, and the columns that the tables have."""
     from rich.text import Text
+
+    columns = ["moved"] if any(figure.bytes is not None for figure in figures) else []
+    columns += ["computed"] if any(figure.operations is not None for figure in figures) else []
+    stated = (
+        f"; {' and '.join(columns)}: what register_cost states, as a part of that copy and of that "
+        "product"
+        if columns
+        else ""
+    )
 
     yield Text("")
     yield Text(
         f"{machine.processor}, {machine.cores} cores; in this run a copy moved "
         f"{show_bytes(machine.bandwidth)}/s, a matrix product ({machine.dtype}) did "
         f"{show_operations(machine.rate)}/s. time: the median of all rounds; ±: half the range of "
-        "the middle half of them; speed-up: beside the reference in the same round; moved and "
-        "computed: what register_cost states, as a part of that copy and of that product.",
+        f"the middle half of them; speed-up: beside the reference in the same round{stated}.",
         style="dim",
     )
     if machine.load > machine.cores:

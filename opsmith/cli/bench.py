@@ -196,7 +196,7 @@ def register(app: typer.Typer) -> None:
                 on_group=lambda figures, machine: show(console, table.lines(figures, machine)),
             )
         assert result.machine is not None
-        show(console, table.ending(result.machine))
+        show(console, table.ending(result.machine, result.figures))
         changed = changes(result, before) if before is not None else []
         if before is not None:
             show(console, table.compared(changed))

@@ -137,7 +137,7 @@ def judge(
     else:
         end(console, verdict.report, chosen=False)
         for path, digest in verdict.digests.items():
-            print(f"sha256 {digest}  {path}")
+            print(f"sha256 {digest}  {path}{'  (spec)' if path in verdict.of_spec else ''}")
         print(f"seed {verdict.seed}")
         if verdict.not_sandboxed:
             print(f"not sandboxed: {verdict.not_sandboxed}")

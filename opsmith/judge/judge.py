@@ -7,7 +7,7 @@ import random
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -80,12 +80,14 @@ class Verdict:
         digests: the SHA-256 digest of each file that was judged, by path: of the two files that
             were given, and of the files beside them that they name.
         not_sandboxed: why the candidate ran without a sandbox; empty if it ran in one.
+        of_spec: the files of `digests` that the specification alone named.
     """
 
     report: Report
     seed: int
     digests: Mapping[str, str]
     not_sandboxed: str = ""
+    of_spec: Collection[str] = ()
 
     @property
     def accepted(self) -> bool:
@@ -180,8 +182,9 @@ def judge(
             share(given, files.root)
         except (TooLargeError, LoadError) as error:
             run.refuse(Failure(str(error), code="OPS-JUDGE-IMPORT"))
-            return Verdict(run.report, seed, files.digests, missing)
+            return Verdict(run.report, seed, files.digests, missing, files.digests.keys())
         digests = files.digests | given.digests
+        of_spec = files.digests.keys() - given.digests.keys()
         run.copies = (files, given)
         stack.enter_context(closed(files))
         if missing:
@@ -193,7 +196,7 @@ def judge(
             run.kernels = session.kernels()
         except Failure as failure:
             run.refuse(failure)
-            return Verdict(run.report, seed, digests, missing)
+            return Verdict(run.report, seed, digests, missing, of_spec)
         if not any(operator.name in run.kernels for operator in operators):
             names = ", ".join(operator.name for operator in operators)
             raise NothingJudgedError(
@@ -210,7 +213,7 @@ def judge(
                 program.start()
         if progress is not None:
             progress(len(plan), len(plan), "")
-        return Verdict(run.report, seed, digests, missing)
+        return Verdict(run.report, seed, digests, missing, of_spec)
 
 
 @dataclass

@@ -95,5 +95,17 @@ def test_figures_that_only_one_run_has_are_left_out():
 @pytest.mark.parametrize(("load", "said"), [(1.5, False), (15.2, True)])
 def test_a_busy_machine_is_said_to_be(load, said):
     machine = Machine("a processor", 2, (1 << 15,), load, far=[1e9], near=[1e9], multiply=[1e9])
-    text = "\n".join(str(line) for line in ending(machine))
+    text = "\n".join(str(line) for line in ending(machine, []))
     assert ("15 threads wanted to run on 2 cores" in text) == said
+
+
+def test_the_columns_are_explained_that_the_tables_have():
+    machine = Machine("a processor", 2, (1 << 15,), 0.0, far=[1e9], near=[1e9], multiply=[1e9])
+    figure = benchmark(0.5).figures[0]
+
+    def said(**columns):
+        return " ".join(map(str, ending(machine, [dataclasses.replace(figure, **columns)])))
+
+    assert said().endswith("speed-up: beside the reference in the same round.")
+    assert "round; moved: what register_cost states" in said(bytes=8)
+    assert "round; moved and computed: what register_cost states" in said(bytes=8, operations=8)

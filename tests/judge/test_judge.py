@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import py_compile
+import re
 import sys
 import time
 from pathlib import Path
@@ -446,7 +447,9 @@ def test_a_right_kernel_is_accepted_and_a_wrong_one_refused_as_exit_codes_and_js
     assert refused.stderr.endswith(f"wrote {page}\n")
     assert "check 'reference' failed for the 'candidate' kernel" in refused.stdout
     assert refused.stdout.endswith("refused\n")
-    assert f"sha256 {said['files'][str(SPEC)]}  {SPEC}" in refused.stdout
+    # The spec and what it names are told from what the candidate brought.
+    assert f"sha256 {said['files'][str(SPEC)]}  {SPEC}  (spec)\n" in refused.stdout
+    assert re.search(rf"^sha256 \w+  {kernels}$", refused.stdout, re.MULTILINE)
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ from opsmith.operators import Operator
 from opsmith.operators.adopted import find_adopted
 from opsmith.operators.classes.torchbind import classes_in, lower_torchbind
 from opsmith.signature.sizes import expressions
+from opsmith.targets.aotinductor import build_runner
 from opsmith.targets.exporting.artifact import Artifact, OperatorUse, SizeCondition
 from opsmith.targets.exporting.lowering import INLINE, Choice, Chooser, inline, lower
 from opsmith.targets.exporting.model import Model
@@ -109,7 +110,7 @@ class AOTInductor(ModelTarget):
         listed = libraries.write(plans, [*carried], more, needed, folder)
         compile_model(only_tensors(model.program), plans, settings, folder / MODEL)
         self._write_runner(folder, built=bool(options["runner"]))
-        write_readme(folder, model, "A model for AOTInductor", _how(device), uses)
+        write_readme(folder, model, "A model for AOTInductor", _how(device, options), uses)
         return Outcome(
             operators=uses,
             details={
@@ -128,8 +129,6 @@ class AOTInductor(ModelTarget):
         )
 
     def _write_runner(self, folder: Path, *, built: bool) -> None:
-        from opsmith.targets.aotinductor import build_runner
-
         shutil.copytree(build_runner.SOURCES, folder / RUNNER)
         if built:
             shutil.copy2(build_runner.build_runner(), folder / RUNNER / build_runner.PROGRAM)
@@ -147,7 +146,10 @@ class AOTInductor(ModelTarget):
         return PROOFS
 
 
-def _how(device: str) -> list[str]:
+def _how(device: str, options: Mapping[str, Any]) -> list[str]:
+    program = build_runner.PROGRAM
+    call = f"{program} . input.pt --output output.pt"
+    built = [f"It is built for this machine: `{RUNNER}/{call}`. Elsewhere:", ""]
     return [
         f"`{MODEL}` is compiled for PyTorch {torch.__version__} on {device}, {platform.machine()} "
         f"({machine.architecture() or 'this processor'}). In Python:",
@@ -161,9 +163,10 @@ def _how(device: str) -> list[str]:
         "",
         f"In C++, without Python, by the program in `{RUNNER}/`:",
         "",
+        *(built if options["runner"] else ()),
         "```",
         f"cmake -S {RUNNER} -B build -DTORCH_DIR=/path/to/libtorch && cmake --build build",
-        "build/opsmith-run . input.pt --output output.pt",
+        f"build/{call}",
         "```",
         "",
         "`input.pt` is what `torch.save` wrote: a tensor, a list or tuple of tensors, or a "

@@ -97,6 +97,11 @@ def explanation(code: str) -> Explanation:
         if name in known:
             return known[name]
     near = [name for name in known if name.startswith((asked, f"OPS-{asked}-"))]
-    near = near or difflib.get_close_matches(f"OPS-{asked.removeprefix('OPS-')}", known, 3)
+    words = {word for name in known for word in name.split("-")[1:]}
+    wanted = asked.removeprefix("OPS-").split("-")
+    close = {one for word in wanted for one in difflib.get_close_matches(word, words, 1, 0.75)}
+    alike = sorted(known, key=lambda name: -len(close.intersection(name.split("-"))))
+    near = near or [name for name in alike if close and close.issubset(name.split("-"))][:3]
+    near = near or [name for name in alike if close.intersection(name.split("-"))][:3]
     hint = f"is it {' or '.join(near)}?" if near else "`opsmith explain` lists all"
     raise UnknownCodeError(f"there is no code {code!r}; {hint}")
