@@ -80,7 +80,12 @@ KINDS = {
         select=("reference", "cuda-on-cpu"),
         passed=1,
     ),
-    "no_compiler": Kind(HEAD + CUDA, "failed", "check 'cuda-on-cpu' failed", ("cuda-on-cpu",)),
+    "no_compiler": Kind(
+        HEAD + CUDA,
+        "incomplete",
+        "CXX names the C++ compiler '/nowhere/c++', and there is no such program",
+        select=("cuda-on-cpu",),
+    ),
     "no_case": Kind(HEAD + CPU + NO_CASES, "failed", "yield no case for this check"),
     "all_refused": Kind(REFUSES + CPU, "failed", "the reference refuses every sampled case"),
     "cut_short": Kind(

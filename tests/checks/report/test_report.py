@@ -72,7 +72,7 @@ def test_the_json_has_every_row(report):
     assert said["ok"] is False
     assert said["seed"] == 0
     assert [row["check"] for row in said["rows"]][:2] == ["reference", "aliasing"]
-    assert said["rows"][0]["case"] == "x: float32 (1,) [1.541]"
+    assert said["rows"][0]["case"] == "x: float32 (1,) [1.637]"
     assert said["rows"][0]["code"] == "OPS-VALUE-WRONG"
     jsonschema.validate(said, json.loads(SCHEMA_FILE.read_text()))
     (cohort,) = {sample["cohort"] for sample in said["rows"][1]["samples"]}
@@ -84,7 +84,7 @@ def test_the_page_stands_alone(report, tmp_path):
     text = report.to_html(tmp_path / "report.html")
     assert (tmp_path / "report.html").read_text() == text
     assert "report::half_right" in text
-    assert "<code>x: float32 (1,) [1.541]</code>" in text
+    assert "<code>x: float32 (1,) [1.637]</code>" in text
     assert "OPS-VALUE-WRONG" in text
 
 
@@ -126,7 +126,7 @@ def test_failures_are_raised_in_full(report):
     with pytest.raises(CheckError) as raised:
         report.raise_failures()
     assert "report::half_right: check 'reference' failed for the 'cpu' kernel." in str(raised.value)
-    assert "the result[0] is 3.85" in str(raised.value)
+    assert "the result[0] is 4.09" in str(raised.value)
 
 
 def test_nothing_checked_is_not_all_well():

@@ -180,9 +180,9 @@ def test_a_list_of_the_cache_that_is_no_such_list_is_as_if_it_were_not_there(
 
 
 def test_files_that_a_kill_left_go_when_the_same_is_written_again(tmp_path: Path) -> None:
-    left = tmp_path / ".text.a1b2c3d4"
+    left = tmp_path / ".text.opsmith-a1b2c3d4"
     left.write_text("half")
-    others = [tmp_path / ".text.backup-of-mine", tmp_path / ".other.a1b2c3d4"]
+    others = [tmp_path / ".text.backup-of-mine", tmp_path / ".other.opsmith-a1b2c3d4"]
     for other in others:
         other.write_text("")
     write_atomically(tmp_path / "text", "whole")
