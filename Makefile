@@ -42,6 +42,7 @@ help:
 	@echo "make mutants   show which mistakes no test sees (PART=signature, operators, targets)"
 	@echo "make test-long run what takes long, and every case of the slow tests"
 	@echo "make bench     measure what the documentation states"
+	@echo "make figures   measure it, and draw the pictures again from what commands print now"
 	@echo
 	@echo "What this machine may lack:"
 	@echo "make browser   install Chromium, for tests that open a page (Debian, Ubuntu)"
@@ -215,6 +216,11 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/in_onnxruntime.py
 	$(BIN)/python benchmarks/in_jax.py
 	$(BIN)/python benchmarks/python_module.py
+
+# Picture and figures of one state of the code, so that neither is older than the other.
+.PHONY: figures
+figures: bench
+	$(BIN)/python docs/site/pictures.py
 
 .PHONY: clean
 clean:
