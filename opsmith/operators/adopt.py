@@ -170,8 +170,8 @@ def overload_of(name: str) -> OpOverload:
     namespace, _, short = qualname.partition("::")
     packet = getattr(getattr(torch.ops, namespace), short, None) if short else None
     if packet is None:
-        known = any(one.startswith(f"{namespace}::") for one in all_operators())
-        absent = not known and namespace.isidentifier() and find_spec(namespace) is None
+        has_some = any(one.startswith(f"{namespace}::") for one in all_operators())
+        absent = not has_some and namespace.isidentifier() and find_spec(namespace) is None
         raise DeclarationError(
             f"{name}: PyTorch has no such operator. Import the package that defines it first."
             + (f" No package {namespace} is installed here." if short and absent else "")
