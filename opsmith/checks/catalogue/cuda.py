@@ -36,6 +36,7 @@ from opsmith.kernels.cuda_emulator import (
     emulated,
     emulated_behind_torch,
     find_obstacle,
+    unit_for_nvcc,
 )
 from opsmith.kernels.languages import cuda
 from opsmith.operators import Operator
@@ -62,6 +63,11 @@ _UNKNOWN = re.compile(
     re.MULTILINE,
 )
 
+#: Matches what nvcc says where a header of CUDA's is not there, or PyTorch's own want more of it.
+_NOT_THERE = re.compile(
+    r".*(?:\b(?:ATen|c10|torch|cu\w+|nv\w+)(?:/[\w./]+)?\.\w+: No such file|\btorch[_/]include/"
+    r"|namespace \"(?:at|c10|torch)::cuda[\w:]*\" has no member).*"
+)
 _HIP = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"]hip/", re.MULTILINE)
 
 
@@ -269,14 +275,16 @@ def compiled_by_nvcc(trial: Trial) -> None:
     """Compile for every architecture, and note registers, spills and shared memory."""
     source = trial.subject.implementation.source
     assert source is not None
-    trial.need(source.language.has_entry, 'a kernel with api="torch" is compiled with PyTorch only')
     hip = _HIP.search(source.path.read_text(errors="replace"))
     trial.need(hip is None, "the source is in HIP, which nvcc does not compile")
     try:
-        found = cuda.resources(source)
+        found = cuda.resources(source, None if source.language.has_entry else unit_for_nvcc(source))
     except MissingDependencyError as error:
         raise Inapplicable(str(error)) from None
     except BuildError as error:
+        missing = None if source.language.has_entry else _NOT_THERE.search(str(error))
+        what = f"opsmith's stand-ins for PyTorch's CUDA headers lack this: {missing and missing[0]}"
+        trial.need(missing is None, what)
         raise Failure(str(error), code="OPS-BUILD-FAILED") from None
     trial.notes.extend(ptxas.described(found))
 

@@ -15,7 +15,11 @@ from opsmith.kernels.cuda_emulator.language import (
     find_obstacle,
 )
 from opsmith.kernels.cuda_emulator.obstacles import Obstacle
-from opsmith.kernels.cuda_emulator.torch_language import device_library, emulated_behind_torch
+from opsmith.kernels.cuda_emulator.torch_language import (
+    device_library,
+    emulated_behind_torch,
+    unit_for_nvcc,
+)
 
 __all__ = [
     "CUDA_ON_CPU",
@@ -27,4 +31,5 @@ __all__ = [
     "emulated_behind_torch",
     "exact_emulated",
     "find_obstacle",
+    "unit_for_nvcc",
 ]

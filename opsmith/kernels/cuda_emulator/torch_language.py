@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opsmith.kernels.build.files import source_text
 from opsmith.kernels.build.recipe import Recipe
 from opsmith.kernels.build.units import Generated, Unit
 from opsmith.kernels.cuda_emulator.language import (
@@ -33,6 +34,11 @@ _BEFORE = "opsmith/emulated/cuda.h"
 _WHOLE = re.compile(
     r"\btorch::(?:cuda|data|fft|jit|linalg|load|nested|nn|optim|save|serialize|sparse|special)\b"
 )
+#: What the headers in ``torch_include/`` take from the emulator, for nvcc.
+_REAL_CUDA = """#pragma once
+#include <cuda_runtime.h>
+namespace opsmith::emulated { inline constexpr int warp_size = 32; }
+"""
 #: PyTorch has nvcc compile extensions with these.
 _AS_PYTORCH = ("__CUDA_NO_HALF_OPERATORS__", "__CUDA_NO_HALF2_OPERATORS__")
 
@@ -89,6 +95,21 @@ def emulated_behind_torch(source: KernelSource) -> KernelSource:
     Its code reports every access to the runtime, and can be called by `device_library` only.
     """
     return replace(source, language=_TORCH_CUDA_ON_CPU)
+
+
+def unit_for_nvcc(source: KernelSource) -> Unit:
+    """Return how nvcc compiles a source with ``api="torch"``, beside a PyTorch without CUDA."""
+    before = f"#include <{_MODULES if is_module(source) else _BLOCKS}>\n"
+    whole = ("OPSMITH_WHOLE_TORCH",) if _WHOLE.search(source_text(source.path)) else ()
+    return Unit(
+        name=f"{library_name(source)}_by_nvcc",
+        source=source.path.resolve(),
+        generated=Generated.of({"opsmith/emulated/cuda.h": _REAL_CUDA, "before.h": before}),
+        include_dirs=(_TORCH_INCLUDE, *source.include_dirs),
+        defines=("OPSMITH_DISPATCH_KEY=CUDA", *whole),
+        flags=("-include", "before.h", *source.flags),
+        full_torch=True,
+    )
 
 
 def device_library(name: str, sources: tuple[Path, ...], include_dirs: tuple[Path, ...]) -> Path:

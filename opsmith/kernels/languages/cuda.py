@@ -45,23 +45,29 @@ class Cuda(Cpp):
         return replace(super().unit(source), language=compiled_by_nvcc(source))
 
 
-def resources(source: KernelSource) -> list[ptxas.Resources]:
+def resources(source: KernelSource, unit: Unit | None = None) -> list[ptxas.Resources]:
     """Compile a source for the requested architectures, and return the resources of its kernels.
+
+    Args:
+        source: the source.
+        unit: how it is compiled, if not as a kernel against ``<opsmith/kernel.h>``.
 
     Raises:
         BuildError: nvcc refuses the source.
         MissingDependencyError: there is no nvcc.
     """
     compiler = ptxas.find(source.what)
-    unit = Cpp().unit(source)
+    unit = unit or Cpp().unit(source)
     unit.write()
     paths = torch_paths()
-    system = [str(paths.include[0])] if paths is not None else []
+    folders = () if paths is None else paths.include if unit.full_torch else paths.include[:1]
+    system = [str(folder) for folder in folders]
     options = [
         *("-std=c++20", "--expt-relaxed-constexpr"),
         *(f"-I{folder}" for folder in unit.include),
         *(word for folder in system for word in ("-isystem", folder)),
-        *(f"-D{define}" for define in (f"TORCH_TARGET_VERSION={TARGET_VERSION}", *unit.defines)),
+        *(() if unit.full_torch else (f"-DTORCH_TARGET_VERSION={TARGET_VERSION}",)),
+        *(f"-D{define}" for define in unit.defines),
         *unit.flags,
     ]
     found = []
