@@ -120,6 +120,7 @@ def _exported_gradient(target: Target, proof: GradientProof, trial: Trial) -> No
             if truth is None:
                 return
             truth.beside_one = proof.beside_one
+            truth.flushes = proof.flushes and trial.operator.rule.backward is None
             arguments, _ = leaves_of(case.make(), case.signature)
             try:
                 found = proof.differentiate(loaded, trial.operator, arguments, cotangents)

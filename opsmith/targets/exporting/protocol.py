@@ -169,6 +169,7 @@ class Route:
         beside_one: operators of PyTorch, by name (``aten::sigmoid``), that the runtime computes
             with an absolute error, even where results are small. The value is the error in units in
             the last place of 1; it is in single precision for coarser dtypes, which runtimes widen.
+        flushes: whether what the runtime computes itself loses subnormal numbers.
     """
 
     name: str
@@ -182,6 +183,7 @@ class Route:
     timed: str = ""
     compiles: bool = False
     beside_one: Mapping[str, float] = field(default_factory=dict)
+    flushes: bool = False
 
 
 class Target(abc.ABC):

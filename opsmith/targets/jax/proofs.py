@@ -225,5 +225,6 @@ PROOFS: tuple[Route, ...] = (
         lost=_untranslated,
         differentiate=_differentiated,
         beside_one=_BESIDE_ONE,
+        flushes=True,
     ),
 )
