@@ -99,7 +99,7 @@ def _call_each(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         except Exception:
             operator, ended = _noted.get()
             if operator is not None and overload is operator.overload:
-                ended.append(operator.arguments(filled[: len(args)], named))
+                ended.append(operator.arguments(tuple(filled[: len(args)]), named))
             raise
 
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):

@@ -18,7 +18,7 @@ UNTRIED: tuple[Status, ...] = ("not applicable", "not run")
 _REFERENCE = "reference"
 #: The checks that compile a kernel and do not call it.
 _COMPILING = ("build", "nvcc")
-#: The beginnings, behind OPS-, of the codes that name the cause of other failures, in the order of mending.
+#: The beginnings, behind OPS-, of the codes that other failures may follow from, in their order.
 _CAUSES = (
     "BUILD",
     "DISPATCH",
@@ -256,9 +256,9 @@ class Results:
 
 def _turn(row: Row) -> int:
     """Return the place of a row's failure among those of its kernel."""
-    return next(
-        (n for n, code in enumerate(_CAUSES) if row.code.startswith(f"OPS-{code}")), len(_CAUSES)
-    )
+    code = row.code.removeprefix("OPS-")
+    found = (place for place, cause in enumerate(_CAUSES) if code.startswith(cause))
+    return next(found, len(_CAUSES))
 
 
 def show_error(error: float | None) -> str:

@@ -160,8 +160,8 @@ class _Line:
         beside = options.max_width - sum(widths) - len(widths) * 2 >= _REMARK
         grid = Grid(box=None, pad_edge=False, show_header=False)
         for position, own in enumerate(widths):
-            right = "right" if position > 1 else "left"
-            grid.add_column(width=own, justify=right, no_wrap=True)
+            justify: Any = "right" if position > 1 else "left"
+            grid.add_column(width=own, justify=justify, no_wrap=True)
         grid.add_column(overflow="fold")
         texts = (self.name, self.cases, self.error, self.time)
         shown = (Text(text, style=self.style) for text in texts)
