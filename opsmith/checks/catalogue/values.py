@@ -95,7 +95,7 @@ def reference(trial: Trial) -> None:
     try:
         trial.each(lambda case: _agrees(trial, case), wanted=Wanted(inexact=True))
     except Failure as failure:
-        ends = failure.code in _ENDS and trial.counts.error is None
+        ends = failure.code in _ENDS and trial.counts.error is None and not failure.final
         if ends and not trial.replay.alone and not trial.settings.given and not _returns(trial):
             failure.args = (f"{failure}\n{LIFELESS}",)
         raise
