@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from opsmith.kernels.build.units import Unit
 from opsmith.kernels.cuda_emulator.language import INCLUDE, CudaOnCpu
-from opsmith.kernels.languages.exact import defining, standard_headers, with_exact_numbers
+from opsmith.kernels.languages.exact import defining, with_exact_numbers
 
 if TYPE_CHECKING:
     from opsmith.kernels.source import KernelSource
@@ -26,7 +26,8 @@ class ExactCuda(CudaOnCpu):
     def unit(self, source: KernelSource) -> Unit:
         """Return the unit of the rewritten source, with other numbers."""
         # The emulation's own headers are about a kernel's numbers, so they come after these.
-        headers = [one for one in standard_headers(source) if not _is_of_cuda(one[1:-1])]
+        included = [name for name, _ in self.own_code(source).included if name.startswith("<")]
+        headers = [name for name in included if not _is_of_cuda(name[1:-1])]
         after = tuple(f"<{header}>" for header in reversed(_CUDA))
         return with_exact_numbers(source, super().unit(source), headers, after)
 

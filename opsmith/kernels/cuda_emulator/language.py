@@ -13,7 +13,7 @@ from opsmith.kernels.build.devices import DEVICES
 from opsmith.kernels.build.recipe import Recipe
 from opsmith.kernels.build.units import Unit
 from opsmith.kernels.cuda_emulator.obstacles import Obstacle, obstacle_of
-from opsmith.kernels.cuda_emulator.own_code import read_own_code
+from opsmith.kernels.cuda_emulator.own_code import OwnCode, read_own_code
 from opsmith.kernels.cuda_emulator.rewriting import rewritten_unit
 from opsmith.kernels.languages.cpp import argument_header, explainer, torch_adapter
 from opsmith.kernels.languages.cuda import Cuda
@@ -56,15 +56,18 @@ class Emulation(Language):
     def plain(self, source: KernelSource) -> tuple[Unit, tuple[str, ...]]:
         """Return the unit of a source as it is, and the headers to include first."""
 
+    def own_code(self, source: KernelSource) -> OwnCode:
+        """Return the user's lines of a source; see `read_own_code`."""
+        return read_own_code(*self.plain(source), source.what)
+
     def obstacle(self, source: KernelSource) -> Obstacle | None:
         """Return the first feature of a source that is not emulated.
 
         Raises:
             MissingDependencyError: there is no compiler, or no parser.
         """
-        plain, headers = self.plain(source)
-        code = read_own_code(plain, headers, source.what)
-        return obstacle_of(code, behind_torch=plain.full_torch, warp=_warp_of(source))
+        behind_torch = not self.has_entry
+        return obstacle_of(self.own_code(source), behind_torch=behind_torch, warp=_warp_of(source))
 
     def require(self, source: KernelSource, *, torch: bool = True) -> None:
         """Require a C++ compiler, a parser, and a source that the emulator supports."""

@@ -45,7 +45,7 @@ _ABSENT = (
     (r"cuda_fp6|cuda_fp4", "numbers of less than 8 bits"),
     (r"cooperative_groups/", "cooperative groups' scans"),
     (r"Python\.h", "Python's C interface"),
-    (r"(?:ATen|c10|cu\w+|nv\w+)(?:/|\.)", "{}"),
+    (r"(?:ATen|c10|nv\w+)/|(?:cu|nv)\w+\.h\Z", "{}"),
 )
 _TORCH = (r"torch/(?!headeronly)|ATen/|c10/", "PyTorch's C++ interface")
 #: Headers of PyTorch's host code that are there, and are not emulated.
@@ -120,7 +120,7 @@ def obstacle_of(code: OwnCode, *, behind_torch: bool, warp: int) -> Obstacle | N
         (at, what)
         for header, at in code.included
         for pattern, what in (_BEHIND_TORCH if behind_torch else (_TORCH,))
-        if re.match(pattern, header)
+        if re.match(pattern, header[1:-1])
     ]
     sizes = "|".join(str(size) for size in (64, 128, 256, 512) if size > warp)
     tiles = (_TILES.format(sizes=sizes), "cooperative groups of several warps")

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,7 +86,8 @@ class OwnCode:
 
     Attributes:
         text: the lines, a character for each byte, with the directives ``#line`` of their places.
-        included: the headers of other software, with the positions where they are included.
+        included: the headers of other software, in their brackets or quotes, with the positions
+            where they are included.
         instead: what to compile in place of the text, where the preprocessor stopped with an error:
             the compiler reports it. Else empty.
         absent: the header that the preprocessor stopped at, with the user's line that includes it.
@@ -189,10 +191,10 @@ def _own_lines(unit: Unit, output: str) -> tuple[list[str], OwnCode]:
     """Return the user's files, and their lines."""
     is_own: dict[str, bool] = {}
     parts: list[str] = []
-    included: list[tuple[str, int]] = []
+    included: dict[int, str] = {}  # the headers of others by the part of the text
+    last = 0  # the part of the last include
     defines: dict[str, str] = {}
     others = (_OURS, unit.written)
-    header = ""  # of the last line, which may turn out to be other software's
     markers = list(_MARKER.finditer(output))
     ends = [*(marker.start() for marker in markers[1:]), len(output)]
     for marker, end in zip(markers, ends, strict=True):
@@ -205,30 +207,38 @@ def _own_lines(unit: Unit, output: str) -> tuple[list[str], OwnCode]:
                 or file.endswith("/")  # the working folder
                 or any(map(Path(name).is_relative_to, others))
             )
+        entered = _ENTERED in flags and last in included
         if not is_own[file]:
-            if header and _ENTERED in flags:
+            if entered:
                 # What the user defined may decide what the header declares.
                 before, after = "".join(defines.values()), "\n#undef ".join(["", *defines])
-                included.append((header[1:-1], sum(map(len, parts))))
-                parts.append(f"{before}#include {header}{after}\n")
-            header = ""
+                parts[last] = f"{before}#include {included[last]}{after}\n"
             continue
+        if entered:
+            del included[last]
         parts.append(f'#line {max(int(line), 1)} "{file}"\n')
         for text in output[marker.end() : end].splitlines(keepends=True):
             directive = _DIRECTIVE.match(text)
-            if directive is None:
-                header = header if text.isspace() else ""
-                parts.append(text)
-                continue
-            word, name = directive.groups()
-            header = name if word == "include" else ""
-            if word == "define":
+            word, name = (None, "") if directive is None else directive.groups()
+            if word == "include":
+                last = len(parts)
+                included[last] = name
+            elif word == "define":
                 defines[name] = text
             elif word == "undef":
                 defines.pop(name, None)
-            parts.append(text if word == "undef" else "\n")
+            parts.append("\n" if word in ("include", "define") else text)
     files = [_unescaped(file) for file, own in is_own.items() if own]
-    return files, OwnCode("".join(parts), tuple(included))
+    names = {Path(file).name for file in files}
+    for part, header in list(included.items()):
+        # One that was included before was skipped: others stay, as they may be new elsewhere.
+        if parts[part] == "\n" and Path(header[1:-1]).name in names:
+            del included[part]
+        elif parts[part] == "\n":
+            parts[part] = f"#include {header}\n"
+    at = list(accumulate(map(len, parts), initial=0))
+    found = tuple((header, at[part]) for part, header in included.items())
+    return files, OwnCode("".join(parts), found)
 
 
 def _unescaped(name: str) -> str:

@@ -72,8 +72,7 @@ def test_host_code_is_an_obstacle_to_other_sources(tmp_path):
 )
 def test_what_needs_more_of_cuda_is_named_with_its_line(text, words):
     before = '#line 1 "host.cu"\n\n\n\n'
-    header = text.startswith("#") and text.partition("<")[2].rstrip(">")
-    included = ((header, len(before)),) if header else ()
+    included = ((text.partition(" ")[2], len(before)),) if text.startswith("#") else ()
     found = obstacle_of(OwnCode(f"{before}{text}\n", included), behind_torch=True, warp=32)
     assert str(found) == f"it uses {words}, at host.cu:4"
 

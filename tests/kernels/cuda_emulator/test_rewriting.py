@@ -161,6 +161,18 @@ def test_headers_of_the_user_are_rewritten_with_the_source_and_others_stay(tmp_p
     assert "#include <cuda_fp8.h>" in made and "tile.cuh>" not in made
 
 
+def test_a_header_that_is_there_already_stays_unless_it_is_the_users(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "tile.cuh").write_text("#pragma once\n__device__ int a;\n")
+    text = '#include <cstdint>\n#include "a/tile.cuh"\n#include <cstdint>\n#include <tile.cuh>\n'
+    folders = (tmp_path / "a",)
+    code = own_code(tmp_path, text, headers=("cstdint",), include_dirs=folders)
+    assert [name for name, _ in code.included] == ["<cstdint>", "<cstdint>"]
+    made = rewrite(code)
+    assert made.count("#include <cstdint>\n") == 2 and "tile.cuh>" not in made
+    assert [code.place(at)[1] for _, at in code.included] == [1, 3]
+
+
 def test_a_header_of_a_folder_of_the_user_is_rewritten_too(tmp_path):
     (tmp_path / "include").mkdir()
     (tmp_path / "include" / "tile.cuh").write_text("#define SHARED __shared__\n")
@@ -219,6 +231,8 @@ def test_what_the_preprocessor_takes_out_is_no_obstacle(tmp_path):
 
 def test_a_folder_of_the_user_that_is_not_found_is_no_library(tmp_path):
     assert obstacle(tmp_path, '#include "cuda/x.cuh"\n') == "None"
+    found = obstacle(tmp_path, "#include <cuda_profiler_api.h>\n")
+    assert found == "it uses cuda_profiler_api.h, at kernel.cu:1"
     assert "libcu++" in obstacle(tmp_path, "#include <cuda/barrier>\n")
     assert "libcu++" in obstacle(tmp_path, "#include <cuda/std/mdspan>\n")
 
