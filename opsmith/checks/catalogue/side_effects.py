@@ -16,6 +16,7 @@ from torch import Tensor
 
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
+from opsmith.checks.cases.reruns.registered_cases import alike
 from opsmith.checks.cases.sampling import SIZES, Wanted
 from opsmith.checks.catalogue import memory_safety
 from opsmith.checks.harness import Phase
@@ -25,7 +26,7 @@ from opsmith.checks.numerics.comparison import compare
 from opsmith.checks.numerics.oracle import Expected
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
-from opsmith.operators.core.arguments import every_tensor_in
+from opsmith.operators.core.arguments import every_tensor_in, is_float8
 
 #: Number of calls that each of two threads makes.
 _ROUNDS = 8
@@ -189,7 +190,7 @@ def statefulness(trial: Trial) -> None:
         truth = trial.truth(case)
         arguments = trial.make(case)
         trial.compare(trial.run(arguments), truth)
-        other = _rewritten(case)
+        other = _other_values(trial, case)
         if other is None or trial.signature.mutated:
             return
         truth = trial.truth(other)
@@ -204,18 +205,22 @@ def statefulness(trial: Trial) -> None:
     _many(trial, dtypes)
 
 
-def _rewritten(case: Case) -> Case | None:
+def _other_values(trial: Trial, case: Case) -> Case | None:
     """Return the case with new values in floating tensors, keeping their first elements.
+
+    Where only the author's cases are valid, return another one of the same shapes.
 
     Returns:
         None if no tensor has values that can be chosen freely.
     """
+    if trial.operator.only_registered_cases:
+        return next(iter(alike(trial.operator, case, trial.settings.seed)), None)
     values = dict(case.values)
     changed = False
     for parameter in case.signature.parameters:
         value = values[parameter.name]
         free = isinstance(value, Tensor) and value.is_floating_point() and value.numel() > 1
-        if not free or parameter.constraints:
+        if not free or parameter.constraints or is_float8(value.dtype):
             continue
         flat = value.flatten()
         values[parameter.name] = torch.cat([flat[:1], flat[1:].flip(0) * -0.5]).view(value.shape)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure, Inapplicable
+from opsmith.checks.cases.reruns.registered_cases import alike
 from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.numerics.oracle import Expected
 from opsmith.checks.protocol import define_check
@@ -177,18 +178,25 @@ def vmap(trial: Trial) -> None:
     trial.need(not signature.data_dependent, "samples give results of different sizes")
     trial.need(signature.tensors, "takes no tensor")
     batch = 3
+    only = trial.operator.only_registered_cases
 
     def one(case: Case) -> None:
         names = [
             p.name for p in signature.tensors if p.is_tensor and case.values[p.name] is not None
         ]
-        samples = [case, *(_shuffled(case, trial.settings.seed + n) for n in range(1, batch))]
+        seed = trial.settings.seed
+        if only:  # other numbers, and numbers of different cases, need not fit each other
+            samples = [case, *alike(trial.operator, case, seed), case, case][:batch]
+        else:
+            samples = [case, *(_shuffled(case, seed + n) for n in range(1, batch))]
         truths = [trial.truth(sample) for sample in samples]
         choices = [names, *([name] for name in names)] if len(names) > 1 else [names]
         for position, batched in enumerate(choices):
             if not batched or (position > 2):
                 continue
-            _batch(trial, samples, batched, truths if batched == names else None)
+            whole = batched == names
+            own = [case] * batch if only and not whole else samples
+            _batch(trial, own, batched, truths if whole else None)
 
     wanted = Wanted(sizes=(2, 3, 1, 4), max_elements=512)
     trial.each(one, dtypes=(trial.subject.favourite,), wanted=wanted, examples=8, most=8)

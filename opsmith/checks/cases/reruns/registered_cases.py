@@ -66,6 +66,14 @@ def pair_of(operator: Operator, cases: Sequence[Case]) -> tuple[Case, Case] | No
     return None
 
 
+def alike(operator: Operator, case: Case, seed: int) -> list[Case]:
+    """Return the author's cases that differ from `case` in the values of tensors alone."""
+    key = _skeleton(case), shapes_of(case)
+    found = author_cases(operator, case.dtype, seed, (0, 1, 2, 3))
+    same = [one for one in found if (_skeleton(one), shapes_of(one)) == key]
+    return list({one.digest: one for one in same if one.digest != case.digest}.values())
+
+
 def has_no_small_size(operator: Operator, case: Case) -> bool:
     """Return whether no size of an argument or result is 0 or 1, which compilers bake in."""
     sizes = [size for _, tensor in case.tensors() for size in tensor.shape]
