@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from opsmith.errors import ExportError
 from opsmith.kernels.build.version import version
 from opsmith.targets.exporting.model import Model
 from opsmith.targets.onnx.node import ELEMENT_TYPES
@@ -27,6 +28,7 @@ def finish(model: Any, source: Model, path: Path) -> None:
     """
     import onnx_ir
 
+    _refuse_sizes_of_float8(model)
     _restore_inputs(model, source)
     _name_dimensions(model, source.dim_names)
     for value, spec in zip(model.graph.outputs, source.outputs, strict=True):
@@ -40,6 +42,23 @@ def finish(model: Any, source: Model, path: Path) -> None:
     model.metadata_props["opsmith"] = version()
     large = sum(tensor.nbytes for tensor in _initializers(model)) > 1 << 30
     onnx_ir.save(model, path, external_data=f"{path.name}.data" if large else None)
+
+
+def _refuse_sizes_of_float8(model: Any) -> None:
+    """Refuse a model that reads a size from a float8 tensor, which ONNX Runtime does not load.
+
+    A cast before it does not help: its optimizer takes the cast out again.
+    """
+    import onnx_ir
+
+    for node in model.graph.all_nodes():
+        dtypes = [value.dtype for value in node.inputs if value is not None]
+        types = (onnx_ir.DataType.FLOAT8E4M3FN, onnx_ir.DataType.FLOAT8E5M2)
+        if node.op_type == "Shape" and node.domain in ("", "ai.onnx") and dtypes[0] in types:
+            raise ExportError(
+                f"{node.inputs[0].name!r} is float8, and its sizes may change: ONNX Runtime has no "
+                "Shape of float8 (none up to 1.31 has). Fix these sizes, or take the form library."
+            )
 
 
 def _restore_inputs(model: Any, source: Model) -> None:
