@@ -372,7 +372,7 @@ def _shown(trial: Trial, failure: Failure, path: Path) -> str:
 
     def keep(case: Case) -> Path:
         place = path if case is failure.case else beside(path)
-        store(place, Stored(case, trial.cases.family))
+        store(place, Stored(case, trial.cases.family, trial.settings.seed))
         return place
 
     # A kernel that ran in this process may have changed anything that this code needs.

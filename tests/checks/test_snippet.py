@@ -222,6 +222,19 @@ def test_a_sampled_case_is_not_tried_where_the_authors_alone_are_checked(monkeyp
     assert row.code == "OPS-CASES-NONE"
 
 
+def test_a_registered_case_is_tried_again_until_the_author_takes_it_out(monkeypatch):
+    several = [{"x": torch.full((3,), 1.0)}, {"x": torch.full((200,), 2.0)}]
+    monkeypatch.setattr(failing.large, "only_registered_cases", True)
+    monkeypatch.setattr(failing.large, "cases", [lambda dtype, seed: iter(several)])
+    settings = {"stores": True, "recalls": True}
+    first = failure(failing.large, **settings)
+    assert first.case.startswith("x: float32 (200,)") and "no. 2 of" in first.case
+    assert failure(failing.large, **settings).case.endswith("(failed before)")
+    several.pop()
+    (row,) = checks.run(failing.large, select=["reference"], isolate=False, **settings).rows
+    assert row.status == "passed", row.case
+
+
 def test_a_case_that_passes_now_is_tried_once_more_and_forgotten(cache, monkeypatch):
     failure(failing.strided, stores=True)
     (stored,) = cache.rglob("*.pt")

@@ -1,8 +1,8 @@
 """A database of failing cases in the build cache: the next run tries them first.
 
 Each check and kernel has one file with the arguments in their memory layout. The file is dropped
-once the case passes or no longer fits the declaration. If the operator meanwhile accepts only
-registered cases, a sampled case does not fit.
+once the case passes or no longer fits the declaration. If the operator accepts only registered
+cases, a case fits that their functions still yield.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from opsmith.checks.cases.case import FAILED_BEFORE, Case
+from opsmith.checks.cases.reruns.registered_cases import author_cases
 from opsmith.checks.cases.reruns.rerun_command import file_of
 from opsmith.checks.cases.subject import Subject
 from opsmith.kernels.build.files import cache_folder, key_of, write_atomically
@@ -31,10 +32,12 @@ class Stored:
     Attributes:
         case: the arguments.
         family: index of the call of `Trial.each` that the case belongs to.
+        seed: the seed of the run in which the case failed.
     """
 
     case: Case
     family: int
+    seed: int = 0
 
 
 def file_for(subject: Subject, check: str) -> Path:
@@ -50,9 +53,8 @@ def store(path: Path, stored: Stored) -> None:
     case = stored.case
     data: dict[str, Any] = {name: getattr(case, name) for name in _FIELDS}
     data |= {"values": dict(case.values), "layouts": dict(case.layouts)}
-    # A replayed case counts as sampled: registered cases are run every time anyway.
-    data["sampled"] = case.origin in ("", FAILED_BEFORE)
     data |= {"arguments": case.make(), "family": stored.family, "schema": _schema(case)}
+    data["seed"] = stored.seed
     buffer = io.BytesIO()
     torch.save(data, buffer)
     with contextlib.suppress(OSError):
@@ -67,10 +69,12 @@ def stored_in(path: Path, subject: Subject) -> Stored | None:
         case = Case(signature, **{name: data[name] for name in _FIELDS}, origin=FAILED_BEFORE)
         if data["schema"] != _schema(case):
             return None
-        if data["sampled"] and subject.operator.only_registered_cases:
-            return None
+        if subject.operator.only_registered_cases:
+            own = author_cases(subject.operator, case.dtype, data["seed"], (0, 1, 2))
+            if case.with_layouts({}).digest not in {one.digest for one in own}:
+                return None
         bind(signature, case.described())
-        return Stored(case, data["family"])
+        return Stored(case, data["family"], data["seed"])
     except Exception:  # anything may be in the file, and the unpickler raises anything
         return None
 
