@@ -477,12 +477,11 @@ def compare_cases(
             keep=lambda case: _fits(case) and keep(case),
         )
     equal = ready.elements - ready.undecided
+    trial.need(ready.elements, "no case has results of real numbers that can be compared")
     trial.need(
         equal,
         f"none of {ready.elements} elements can be compared as a formula (roots, functions without "
-        "laws, rounded constants)"
-        if ready.elements
-        else "no case has results of real numbers that can be compared",
+        "laws, rounded constants)",
     )
     trial.notes.append(
         f"{equal} elements of {ready.cases} cases equal as formulas, rounding and overflow apart"
@@ -494,8 +493,8 @@ def compare_cases(
         )
     slow = [name for name, size in most.items() if size < _BEHIND_SMALL_BLOCKS]
     if slow:
-        sizes = f"sizes up to {_BEHIND_SMALL_BLOCKS} of {', '.join(slow)}"
-        trial.notes.append(f"{sizes}, as the reference loops")
+        names = ", ".join(slow)
+        trial.notes.append(f"sizes up to {_BEHIND_SMALL_BLOCKS} of {names}, as the reference loops")
     trial.notes.append(
         "an unequal formula of degree up to 4096 escapes with a probability below 2^-50"
     )

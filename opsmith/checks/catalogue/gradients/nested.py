@@ -47,7 +47,8 @@ def nested_gradients(trial: Trial) -> None:
         nonlocal compared
         trial.accept(case)
         given = weighted(trial, case)
-        truths = {bend: true_second_derivatives(trial, given, bend) for bend in (_same, _bent)}
+        bends: tuple[_Bend, ...] = (_same, _bent)
+        truths = {bend: true_second_derivatives(trial, given, bend) for bend in bends}
         for what, (nesting, bend) in _NESTINGS.items():
             truth = truths[bend]
             if truth is None:
