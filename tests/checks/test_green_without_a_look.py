@@ -83,7 +83,7 @@ KINDS = {
     "no_compiler": Kind(
         HEAD + CUDA,
         "incomplete",
-        "CXX names the C++ compiler '/nowhere/c++', and there is no such program",
+        "nothing was checked: unlooked::no_compiler (cuda): CXX names the C++ compiler",
         select=("cuda-on-cpu",),
     ),
     "no_case": Kind(HEAD + CPU + NO_CASES, "failed", "yield no case for this check"),
