@@ -50,7 +50,7 @@ _WATCHED_BY_CLANG = (
 
 
 class Emulation(Language):
-    """What the languages of emulated CUDA share."""
+    """Do what every language of emulated CUDA does."""
 
     @abstractmethod
     def plain(self, source: KernelSource) -> tuple[Unit, tuple[str, ...]]:
