@@ -49,7 +49,9 @@ def test_bev_pool_v2_becomes_standard_nodes(tmp_path, exporter):
         dynamic_shapes=pool_shapes(),
     )
     assert artifact.manifest.operators[0].form == "inline"
-    assert artifact.manifest.agreement.samples == 6
+    # The example, its rows in another order, and three larger sizes: a smaller one would leave out
+    # a place that an index names.
+    assert artifact.manifest.agreement.samples == 5
     model = onnx.load(artifact.path("model.onnx"))
     onnx.checker.check_model(model)
     assert {node.domain for node in model.graph.node} == {""}
