@@ -87,7 +87,9 @@ KINDS = {
         select=("cuda-on-cpu",),
     ),
     "no_case": Kind(HEAD + CPU + NO_CASES, "failed", "yield no case for this check"),
-    "all_refused": Kind(REFUSES + CPU, "failed", "the reference refuses every sampled case"),
+    "all_refused": Kind(
+        REFUSES + CPU, "failed", "the reference refuses every sampled case", select=("dispatch",)
+    ),
     "cut_short": Kind(
         HEAD + CPU,
         "incomplete",
