@@ -74,7 +74,7 @@ def status(title: str) -> Iterator[None]:
             _shown[0].update(text=before)
         return
     spinner = Spinner("dots", f"{title} …")
-    # What is printed to a file or a pipe meanwhile goes there, and not above the title.
+    # Output to a file or a pipe goes there meanwhile, and not above the title.
     both = sys.stdout.isatty()
     with Live(spinner, console=Console(stderr=True), transient=True, redirect_stdout=both):
         _shown.append(spinner)

@@ -210,7 +210,7 @@ def _own_lines(unit: Unit, output: str) -> tuple[list[str], OwnCode]:
         entered = _ENTERED in flags and last in included
         if not is_own[file]:
             if entered:
-                # What the user defined may decide what the header declares.
+                # A macro of the user's may decide what the header declares.
                 before, after = "".join(defines.values()), "\n#undef ".join(["", *defines])
                 parts[last] = f"{before}#include {included[last]}{after}\n"
             continue

@@ -1,41 +1,24 @@
 """What normal sampling does not reach is tried, and named."""
 
-import cmath
-import math
 import re
-from itertools import combinations
 from typing import Annotated, Literal
 
 import pytest
 import torch
+from cohort_rows import declared, run
 from comparing import outcome
 from comparing import total as added_up
-from jaxtyping import Complex, Float, Float32, Int32, Int64
+from jaxtyping import Float, Float32, Int32, Int64
 from torch import Tensor
 
 import opsmith
-from opsmith import Between, DeclarationError, Unspecified, checks
-from opsmith.checks import all_checks
-from opsmith.checks.case_runner import CaseRunner
+from opsmith import Between, DeclarationError, Unspecified
 from opsmith.checks.cases.boundary_values import RUNS, SMALL_BESIDE_LARGE
 from opsmith.checks.cases.cohorts import arguments, sizes
 from opsmith.checks.cases.values import fill
-from opsmith.checks.trial import Trial
 from opsmith.signature import signature_of
 
 pytestmark = pytest.mark.slow
-
-
-def run(operator, seed=0):
-    select = ["reference"]
-    report = checks.run(operator, select=select, seed=seed, isolate=False, seconds=300)
-    return next(row for row in report.rows if row.check == "reference")
-
-
-def declared(reference, kernel, **options):
-    operator = opsmith.op(f"cohorts::{reference.__name__}_{id(kernel)}", **options)(reference)
-    operator.register_kernel("cpu", kernel)
-    return operator
 
 
 def doubled(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N C"]:
@@ -434,190 +417,3 @@ def test_no_number_beyond_a_literal_range_is_tried():
 
     found = arguments(signature_of(stretched, "cohorts::stretched"), 0)
     assert [c.wanted.given["k"] for c in found if c.name == "numbers"] == [[9, 9], [17, 17]]
-
-
-FAR_APART = """
-#include <opsmith/cuda.h>
-#include "apart.h"
-template <typename T>
-__global__ void subtract(const T* a, const T* b, T* out, int64_t n) {
-  const int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x;
-  if (i >= n) return;
-  const T d = a[i] > b[i] ? a[i] - b[i] : b[i] - a[i];
-  out[i] = FAULT && d > T(1e6) ? T(1e6) : d;
-}
-template <typename T>
-void apart(const opsmith::Context& ctx, const cohorts::apart_args<T>& a) {
-  if (a.N == 0) return;
-  opsmith::launch(ctx, subtract<T>, opsmith::blocks_for(a.N, 128), 128, 0, a.a.data(), a.b.data(),
-                  a.out.data(), a.N);
-}
-OPSMITH_KERNEL(cohorts, apart, cuda, float, double)
-"""
-
-
-def apart_of(tmp_path, fault):
-    N = Annotated[Float[Tensor, "N"], Unspecified(nan=True, inf=True)]
-
-    @opsmith.op("cohorts::apart")
-    def apart(a: N, b: N) -> Float[Tensor, "N"]:
-        return (a - b).abs()
-
-    (tmp_path / "apart.cu").write_text(FAR_APART)
-    apart.register_kernel("cuda", source=tmp_path / "apart.cu", flags=[f"-DFAULT={fault}"])
-    return apart
-
-
-def on_cpu(operator, **options):
-    report = checks.run(operator, select=["cuda-on-cpu"], **options)
-    return next(row for row in report.rows if row.check == "cuda-on-cpu")
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_a_difference_that_only_large_arguments_have_is_wrong_in_a_cuda_kernel_too(tmp_path, seed):
-    row = on_cpu(apart_of(tmp_path, fault=1), seed=seed)
-    assert row.status == "failed" and row.code == "OPS-VALUE-RANGE"
-
-
-@pytest.fixture
-def ran(monkeypatch):
-    """The cases of each row and cohort, where a case has tensors that could differ."""
-    found, names = {}, {}
-    begin, one = Trial.__init__, CaseRunner.one
-
-    def begun(self, subject, name, *args, **kwargs):
-        begin(self, subject, name, *args, **kwargs)
-        names[id(self.runner)] = name
-
-    def recorded(self, body, case):
-        shapes = {}
-        for _, tensor in case.tensors():
-            if tensor.numel():
-                shapes.setdefault((tensor.shape, tensor.dtype), []).append(tensor)
-        alike = [several for several in shapes.values() if len(several) > 1]
-        if alike and not case.same:
-            differ = all(
-                not torch.equal(a.nan_to_num(), b.nan_to_num())
-                for several in alike
-                for a, b in combinations(several, 2)
-            )
-            found.setdefault((names[id(self)], self.counts.cohort), []).append(differ)
-        one(self, body, case)
-
-    monkeypatch.setattr(Trial, "__init__", begun)
-    monkeypatch.setattr(CaseRunner, "one", recorded)
-    return found
-
-
-def subtracted(a: Float[Tensor, "N"], b: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
-    return a - b
-
-
-def added(xs: list[Float[Tensor, "N"]]) -> Float[Tensor, "N"]:
-    return torch.stack(xs).sum(0)
-
-
-def distances(x: Complex[Tensor, "N"], y: Complex[Tensor, "N"]) -> Complex[Tensor, "N"]:
-    return x - y
-
-
-@pytest.mark.slow(cases=6)
-@pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("reference", [subtracted, added, distances])
-def test_every_cohort_of_every_row_has_a_case_whose_arguments_differ(ran, reference, seed):
-    operator = declared(reference, reference, autograd="reference")
-    select = [one.name for one in all_checks() if one.order < 200 and not one.flag]
-    select = [name for name in select if name not in ("opcheck", "compile", "export")]
-    checks.run(operator, select=select, seed=seed, isolate=False, examples=4)
-    assert len({row for row, _ in ran}) > 10 and len(ran) > 40
-    assert [key for key, cases in ran.items() if not any(cases)] == []
-
-
-def test_every_cohort_of_an_emulated_cuda_kernel_has_a_case_whose_arguments_differ(ran, tmp_path):
-    on_cpu(apart_of(tmp_path, fault=0), isolate=False)
-    assert len(ran) > 10 and [key for key, cases in ran.items() if not any(cases)] == []
-
-
-Z = Complex[Tensor, "N"]
-
-
-def magnitude(z: Z) -> Float[Tensor, "N"]:
-    return z.abs()
-
-
-def unit(z: Z) -> Z:
-    return torch.polar(torch.ones_like(z.real), z.angle())
-
-
-def product(z: Z, w: Z) -> Z:
-    return z * w
-
-
-def by_squares(z):
-    return (z.real.square() + z.imag.square()).sqrt()
-
-
-def in_parts(z, w):
-    return torch.complex(z.real * w.real - z.imag * w.imag, z.real * w.imag + z.imag * w.real)
-
-
-def by_rules_of_c(z, w):
-    """Multiply as C does, where a product with an infinite factor is infinite."""
-
-    def one(a, b):
-        found = a * b
-        if cmath.isnan(found) and (cmath.isinf(a) or cmath.isinf(b)):
-            found = complex(math.inf, math.inf)
-        return found
-
-    pairs = zip(z.tolist(), w.tolist(), strict=True)
-    return torch.tensor([one(*pair) for pair in pairs], dtype=z.dtype)
-
-
-def phases(z):
-    length = torch.hypot(z.real, z.imag)
-    inside = (length > 0) & length.isfinite()
-    # A denormal number has few digits, and the quotient of two has fewer.
-    exact = inside & (length > torch.finfo(length.dtype).smallest_normal)
-    quotient = torch.complex(z.real / length, z.imag / length)
-    return torch.where(exact, quotient, unit(z))
-
-
-def in_disorder(z):
-    return torch.where(by_squares(z).isinf(), 0, unit(z))
-
-
-COMPLEX_FAULTS = [
-    (magnitude, by_squares, "OPS-VALUE-RANGE"),
-    (magnitude, lambda z: z.real.nan_to_num().hypot(z.imag), "OPS-VALUE-NAN-LOST"),
-    (magnitude, lambda z: torch.where(z == 0, 1e-3, z).abs(), "OPS-VALUE-ZERO"),
-    (magnitude, lambda z: z.abs().clamp(max=1e30), "OPS-VALUE-RANGE"),
-    (unit, in_disorder, "OPS-VALUE-RANGE"),
-    (product, lambda z, w: torch.where(z.isnan(), 0, z) * w, "OPS-VALUE-NAN-LOST"),
-]
-
-
-@pytest.mark.slow(cases=6)
-@pytest.mark.parametrize(("reference", "wrong", "code"), COMPLEX_FAULTS)
-def test_complex_arguments_have_values_that_show_what_real_ones_show(reference, wrong, code):
-    for seed in (0, 1):
-        row = run(declared(reference, wrong), seed)
-        assert row.status == "failed" and row.code == code, row.explain()
-
-
-@pytest.mark.slow(cases=6)
-@pytest.mark.parametrize(
-    ("reference", "right"),
-    [
-        (magnitude, lambda z: torch.hypot(z.real, z.imag)),
-        (unit, phases),
-        (product, in_parts),
-        (product, by_rules_of_c),
-        (product, torch.mul),
-    ],
-)
-def test_a_right_complex_operator_passes_whatever_formula_it_has(reference, right):
-    for seed in range(3):
-        row = run(declared(reference, right), seed)
-        assert row.status == "passed", row.explain()
-        assert "NaN 10, infinity 10" in row.notes[0] and "huge 5" in row.notes[0]
