@@ -169,7 +169,7 @@ arm: .venv/installed
 .PHONY: nvcc
 nvcc: .venv/installed
 	$(BIN)/python tests/nvcc.py
-	$(BIN)/python -m pytest -m 'long or slow or not slow' -k a_cuda_kernel_compiles tests/kernels/build
+	$(BIN)/python -m pytest -m 'long or slow or not slow' -k a_cuda_kernel_compiles tests/kernels/toolchain
 
 # Downloads torch_npu's wheel (44 MB) into a folder of its own; nothing of it is installed.
 .PHONY: npu

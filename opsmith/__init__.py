@@ -30,10 +30,10 @@ if TYPE_CHECKING:
         UnknownCheckError,
         UnknownTargetError,
     )
-    from opsmith.kernels.inline import cpp, cuda
+    from opsmith.kernels.languages.inline import cpp, cuda
     from opsmith.monitoring import Difference, Monitor, monitor
     from opsmith.operators import Operator, op
-    from opsmith.operators.adopt import adopt
+    from opsmith.operators.adoption.adopt import adopt
     from opsmith.operators.classes import CustomClass, method
     from opsmith.operators.classes.custom_class import custom_class
     from opsmith.operators.core.cost import Cost
@@ -114,9 +114,9 @@ _HOMES = {
     name: module
     for module, names in {
         "errors": [name for name in __all__ if name.endswith("Error")],
-        "kernels.inline": ["cpp", "cuda"],
+        "kernels.languages.inline": ["cpp", "cuda"],
         "operators": ["Operator", "op"],
-        "operators.adopt": ["adopt"],
+        "operators.adoption.adopt": ["adopt"],
         "operators.classes": ["CustomClass", "custom_class", "method"],
         "operators.core.cost": ["Cost"],
         "operators.defined": ["DefinedOperator"],

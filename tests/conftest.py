@@ -179,7 +179,7 @@ def no_shrinking(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The descriptions of all cases that a check enters in this process, as it goes on."""
-    from opsmith.checks.trial import Trial
+    from opsmith.checks.trial.trial import Trial
 
     found: list[str] = []
     enter = Trial.enter

@@ -21,9 +21,9 @@ from opsmith.checks.cases.subject import Subject
 from opsmith.checks.catalogue.cuda import kernels_in_cuda
 from opsmith.checks.catalogue.exact import exact_formula, exact_gradient, kernels_in_cpp
 from opsmith.checks.catalogue.exact_emulated import exact_cuda_on_cpu
-from opsmith.checks.trial import Trial
+from opsmith.checks.trial.trial import Trial
 from opsmith.operators import Operator
-from opsmith.operators.importing import import_all
+from opsmith.sources.importing import import_all
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "explanation" / "exact.md"

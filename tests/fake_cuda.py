@@ -9,8 +9,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from opsmith.kernels.build import toolchain
 from opsmith.kernels.languages.triton import compiling
+from opsmith.kernels.toolchain import compilers
 
 SOURCES = Path(__file__).with_name("kernels") / "sources"
 
@@ -18,7 +18,7 @@ SOURCES = Path(__file__).with_name("kernels") / "sources"
 @cache
 def fake_cuda() -> ctypes.CDLL:
     """Compile and load it: whoever opens ``libcuda.so.1`` in this process gets it."""
-    compiler = toolchain.find_compiler("the stand-in for the CUDA driver").path
+    compiler = compilers.find_compiler("the stand-in for the CUDA driver").path
     command = [compiler, "-shared", "-fPIC", "-std=c++20", "-Wl,-soname,libcuda.so.1"]
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "libcuda.so.1"

@@ -31,8 +31,8 @@ MODULES = (
 def main() -> int:
     """Compile every kernel; 1 where one does not compile, 2 without nvcc."""
     from opsmith.errors import BuildError, MissingDependencyError
-    from opsmith.kernels.build.nvcc import usable_nvcc
     from opsmith.kernels.languages import cuda
+    from opsmith.kernels.toolchain.nvcc import usable_nvcc
     from opsmith.operators.core import registry
 
     try:

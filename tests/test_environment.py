@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from opsmith.checks.isolation.sandbox.variables import ENVIRONMENT
+from opsmith.system.processes.sandbox.variables import ENVIRONMENT
 
 REPOSITORY = Path(__file__).parents[1]
 PAGE = REPOSITORY / "docs" / "reference" / "environment.md"

@@ -128,3 +128,10 @@ def test_the_tests_stand_where_what_they_test_stands_and_no_folder_is_long():
     for init in (REPOSITORY / "opsmith").rglob("__init__.py"):
         long[init.parent] = sum(file.is_file() for file in init.parent.iterdir()) - 1
     assert {folder: count for folder, count in long.items() if count > 20} == {}
+
+
+@pytest.mark.parametrize("room", ["checks", "kernels", "operators"])
+def test_few_files_of_a_room_stand_outside_its_folders(room):
+    files = (REPOSITORY / "opsmith" / room).glob("*.py")
+    loose = [file.name for file in files if file.name != "__init__.py"]
+    assert len(loose) <= 5, loose

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import opsmith
-import opsmith.kernels.build.recipe
+import opsmith.kernels.toolchain.recipe
 from opsmith import checks, testing
 
 
@@ -143,7 +143,7 @@ def test_the_plugin_imports_no_torch():
 def unbuilt(tmp_path, monkeypatch):
     """An operator whose kernel does not compile, and a list of all the times that it is tried."""
     tried = []
-    original = opsmith.kernels.build.recipe._compile
+    original = opsmith.kernels.toolchain.recipe._compile
 
     def fail(recipe, *others):
         if not recipe.name.startswith("plugin__unbuilt"):
@@ -151,7 +151,7 @@ def unbuilt(tmp_path, monkeypatch):
         tried.append(recipe.name)
         raise opsmith.BuildError(f"{recipe.subject} did not compile: expected ';'")
 
-    monkeypatch.setattr("opsmith.kernels.build.recipe._compile", fail)
+    monkeypatch.setattr("opsmith.kernels.toolchain.recipe._compile", fail)
     (tmp_path / "semicolon.cpp").write_text("int no_semicolon = 1\n")
 
     @opsmith.op("plugin::unbuilt")

@@ -54,8 +54,8 @@ def missing() -> list[str]:
             found.append(f"no GPU is to be seen ({built}): run this where nvidia-smi lists one")
     if not absent:
         from opsmith.errors import MissingDependencyError
-        from opsmith.kernels.build import toolchain
-        from opsmith.kernels.build.nvcc import usable_nvcc
+        from opsmith.kernels.toolchain import compilers as toolchain
+        from opsmith.kernels.toolchain.nvcc import usable_nvcc
 
         for ask in (
             lambda: toolchain.find_compiler("make gpu"),

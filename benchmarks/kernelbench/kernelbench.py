@@ -54,8 +54,8 @@ def tasks(family: str) -> dict[str, int]:
 def judged(family: str, names: Sequence[str], kind: str, examples: int, seed: int) -> list[Judged]:
     """Judge the kernels of one kind for tasks of a family, in one run of the judge."""
     from opsmith.checks.cases import search
-    from opsmith.checks.isolation.sandbox.policy import unavailable
     from opsmith.judge import judge
+    from opsmith.system.processes.sandbox.policy import unavailable
 
     # Nobody reads the smallest case that refuses a wrong kernel.
     search.SHRINK_SECONDS = 0.5

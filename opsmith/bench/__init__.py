@@ -15,7 +15,7 @@ from opsmith.bench.inputs import NothingToTimeError
 from opsmith.bench.mesh import Communications, MeshError, Placed, Step
 from opsmith.bench.mesh import run as on_meshes
 from opsmith.bench.runner import NoSuchContestantError, run
-from opsmith.checks.cases.reruns.import_location import NotLocatedError
+from opsmith.sources.import_location import NotLocatedError
 
 __all__ = [
     "Benchmark",

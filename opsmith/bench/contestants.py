@@ -16,8 +16,8 @@ from torch import Tensor
 
 from opsmith.bench.figures import COMPILED, GRADIENT
 from opsmith.checks.cases.subject import REFERENCE, Subject, subjects_of
+from opsmith.checks.exports.wrapper_modules import OneCall, PureCall
 from opsmith.checks.numerics.gradients import has_gradient, is_differentiable, leaves_of
-from opsmith.checks.wrapper_modules import OneCall, PureCall
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import flatten

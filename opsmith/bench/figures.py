@@ -130,7 +130,7 @@ class Benchmark:
         """Return the benchmark as JSON text, with every round."""
         import torch
 
-        from opsmith.kernels.build.version import version
+        from opsmith.system.version import version
 
         machine = {} if self.machine is None else asdict(self.machine)
         document = {

@@ -21,7 +21,6 @@ from opsmith.bench.inputs import NothingToTimeError, Supply, supplies
 from opsmith.checks.cases.subject import REFERENCE, Subject
 from opsmith.checks.numerics.gradients import has_gradient, is_differentiable, leaves_of
 from opsmith.compat.communication import Communication
-from opsmith.compat.quiet_loggers import silenced
 from opsmith.compat.torch_distributed import (
     REDISTRIBUTIONS_LOGGER,
     group_without_others,
@@ -35,6 +34,7 @@ from opsmith.operators.dispatch.ranks.sharding_rules import concrete_rules
 from opsmith.signature.sharding import unsharded
 from opsmith.signature.sizes import expressions
 from opsmith.signature.sizes.shapes import Fixed, Variadic
+from opsmith.system.quiet_loggers import silenced
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DeviceMesh

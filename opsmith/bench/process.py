@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from opsmith.checks.isolation.server import Reply, answer_all, take_requests
-from opsmith.checks.isolation.supervisor import answer, supervise
 from opsmith.kernels import HOST
+from opsmith.system.processes.server import Reply, answer_all, take_requests
+from opsmith.system.processes.supervisor import answer, supervise
 
 
 def main() -> None:
@@ -59,8 +59,8 @@ class _Timed:
     def do_load(self, request: dict[str, Any], payload: bytes) -> Reply:
         """Import an operator, and list the contestants that can be timed in this process."""
         from opsmith.bench.contestants import contestants, references
-        from opsmith.checks.cases.reruns.import_location import Location, obtain
-        from opsmith.operators.importing import import_module
+        from opsmith.sources.import_location import Location, obtain
+        from opsmith.sources.importing import import_module
 
         sys.path[:], sys.argv[:] = request["path"], request["argv"]
         operator = obtain(Location.from_json(request["location"]))

@@ -25,12 +25,12 @@ from opsmith.bench.inputs import Batch, Supply, supplies
 from opsmith.bench.machine import Machine, describe
 from opsmith.bench.result_check import Verdict
 from opsmith.bench.timer import Entry, NotTimedError, Stopwatch
-from opsmith.checks.cases.reruns.import_location import locate
 from opsmith.checks.cases.subject import REFERENCE, Subject, subjects_of
 from opsmith.errors import OpsmithError
 from opsmith.operators import Operator
 from opsmith.operators.core.cost import Cost
-from opsmith.operators.importing import end_import
+from opsmith.sources.import_location import locate
+from opsmith.sources.importing import end_import
 
 Progress = Callable[[int, int, str], None]
 

@@ -18,12 +18,12 @@ from typing import Any, NoReturn
 from torch import Tensor
 
 from opsmith.bench.inputs import Batch
-from opsmith.checks.cases.reruns.import_location import Location
-from opsmith.checks.isolation.launch import python
-from opsmith.checks.isolation.supervisor_client import GarbledError, Supervised
 from opsmith.checks.isolation.wire import Reader, WireError
 from opsmith.errors import OpsmithError
 from opsmith.kernels import HOST
+from opsmith.sources.import_location import Location
+from opsmith.system.processes.launch import python
+from opsmith.system.processes.supervisor_client import GarbledError, Supervised
 
 #: Time limit for importing and compiling, as a multiple of the time limit of a batch.
 _PREPARING = 10

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from opsmith.checks.numerics.oracle import RefusedError
     from opsmith.checks.protocol import QUICK, Check, all_checks, define_check
     from opsmith.checks.runner import run
-    from opsmith.checks.trial import Trial
+    from opsmith.checks.trial.trial import Trial
 
 __all__ = [
     "QUICK",
@@ -39,7 +39,7 @@ __all__ = [
 
 _MODULES = {
     "run": "runner",
-    "Trial": "trial",
+    "Trial": "trial.trial",
     "RefusedError": "numerics.oracle",
     **dict.fromkeys(("Failure", "Inapplicable"), "cases.failure"),
 }

@@ -25,7 +25,7 @@ from opsmith.errors import UnknownCheckError, no_such
 from opsmith.operators import Operator
 
 if TYPE_CHECKING:
-    from opsmith.checks.trial import Trial
+    from opsmith.checks.trial.trial import Trial
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from opsmith.checks.case_source import REFUSES_ALL
 from opsmith.checks.cases.failure import LIFELESS
 from opsmith.checks.cases.subject import Subject
 from opsmith.checks.protocol import Check
 from opsmith.checks.report.rows import Row
+from opsmith.checks.trial.case_source import REFUSES_ALL
 from opsmith.checks.workers.schedule import Planned
 
 #: The message of a kernel's other rows if its build failed, since the build is not tried again.

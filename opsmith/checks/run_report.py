@@ -58,7 +58,7 @@ class Report(Results):
             The document's text.
         """
         from opsmith.checks.report.json_junit import to_junit
-        from opsmith.kernels.build.files import write_output
+        from opsmith.system.files import write_output
 
         text = to_junit(self)
         if path is not None:
@@ -76,7 +76,7 @@ class Report(Results):
         """
         from opsmith.checks.protocol import all_checks
         from opsmith.checks.report.html import render
-        from opsmith.kernels.build.files import write_output
+        from opsmith.system.files import write_output
 
         text = render(self, all_checks())
         if path is not None:

@@ -12,8 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from opsmith.checks.case_runner import Announce
-from opsmith.checks.case_source import explain_no_case
 from opsmith.checks.cases.case import FAILED_BEFORE, Case
 from opsmith.checks.cases.failure import Failure, Inapplicable
 from opsmith.checks.cases.reruns.failure_database import (
@@ -24,21 +22,22 @@ from opsmith.checks.cases.reruns.failure_database import (
     store,
     stored_in,
 )
-from opsmith.checks.cases.reruns.import_location import NotLocatedError, locate
 from opsmith.checks.cases.reruns.rerun_case import Replay
 from opsmith.checks.cases.reruns.rerun_command import command_of
 from opsmith.checks.cases.reruns.user_cases import keep_given, write_cases
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import REFERENCE, Subject, subject_on, subjects_of
-from opsmith.checks.disagreement import equal_sizes, other_shape
 from opsmith.checks.isolation.kernel_client import Caller
 from opsmith.checks.isolation.process_state import Surroundings
 from opsmith.checks.protocol import Check, selected
 from opsmith.checks.report.rows import REFUSED, Row, Status
+from opsmith.checks.reproduction.snippet import snippet
 from opsmith.checks.row_history import FirstToTell, History, failed, kernel_of, not_run
 from opsmith.checks.run_report import Report
-from opsmith.checks.snippet import snippet
-from opsmith.checks.trial import Trial
+from opsmith.checks.trial.case_runner import Announce
+from opsmith.checks.trial.case_source import explain_no_case
+from opsmith.checks.trial.disagreement import equal_sizes, other_shape
+from opsmith.checks.trial.trial import Trial
 from opsmith.checks.workers.helpers import helped
 from opsmith.checks.workers.schedule import Progress, Schedule
 from opsmith.checks.workers.worker_client import ElsewhereError, Worker
@@ -46,7 +45,8 @@ from opsmith.checks.workers.worker_pool import borrowed
 from opsmith.errors import MissingDependencyError, OpsmithError
 from opsmith.kernels import get_device
 from opsmith.operators import Operator
-from opsmith.operators.importing import end_import
+from opsmith.sources.import_location import NotLocatedError, locate
+from opsmith.sources.importing import end_import
 
 #: After a kernel hung, its other checks get this fraction of the time limit, but at least this
 #: many seconds.

@@ -31,11 +31,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opsmith.checks.isolation.launch import fork, python
-from opsmith.checks.isolation.server import empty_input
-from opsmith.checks.isolation.supervisor import Children, answer, supervise
 from opsmith.compat import torch_modules
-from opsmith.compat.gc_pause import uncollected
+from opsmith.system.gc_pause import uncollected
+from opsmith.system.processes.launch import fork, python
+from opsmith.system.processes.server import empty_input
+from opsmith.system.processes.supervisor import Children, answer, supervise
 
 if TYPE_CHECKING:
     from opsmith.checks.isolation.kernel_client import Caller
@@ -61,8 +61,8 @@ def main() -> None:
 def _import_all() -> None:
     from opsmith.checks import protocol, runner
     from opsmith.checks.cases import search
-    from opsmith.checks.cases.reruns import import_location
     from opsmith.checks.isolation import kernel_client, kernel_server
+    from opsmith.sources import import_location
 
     protocol.all_checks()
     search.prepare()
@@ -119,8 +119,8 @@ def _requests() -> Iterator[dict[str, Any]]:
 
 def _import(request: dict[str, Any], answers: int) -> Operator | None:
     """Import the operator's module and load its kernels; `None` if it declares another operator."""
-    from opsmith.checks.cases.reruns.import_location import Location, NotLocatedError, obtain
     from opsmith.errors import OpsmithError
+    from opsmith.sources.import_location import Location, NotLocatedError, obtain
 
     try:
         operator = obtain(Location.from_json(request["location"]))

@@ -76,7 +76,7 @@ def register(app: typer.Typer) -> None:
         if out is None:
             print(text, end="")
             return
-        from opsmith.kernels.build.files import write_output
+        from opsmith.system.files import write_output
 
         write_output(out, text)
         output.say(f"{out}\n\nTry it:  opsmith check {out}")
@@ -94,8 +94,8 @@ def _require_arguments(example: str) -> None:
 
 def _drafted(name: str, example: str | None, modules: list[str]) -> str:
     from opsmith.drafting import draft_function, draft_operator
-    from opsmith.operators.importing import import_module
-    from opsmith.operators.spec_file import imported_before, imported_for, is_name
+    from opsmith.sources.importing import import_module
+    from opsmith.sources.spec_file import imported_before, imported_for, is_name
 
     if is_name(name):
         imported = [module for module, _ in imported_before(name, modules)]

@@ -151,7 +151,7 @@ def new(
 @app.command()
 def doctor(as_json: AsJson = False) -> None:
     """List the compilers and runtimes of this machine, and say how to get missing ones."""
-    from opsmith.kernels.build.progress import status
+    from opsmith.system.progress import status
 
     with status("importing PyTorch"):
         from opsmith.cli import doctor as examination
@@ -187,11 +187,11 @@ def build(
     Exit code 0: every kernel that this machine can build was built. 1: a kernel does not build. 2:
     the command line is wrong. 5: all kernels of an operator were left out.
     """
-    from opsmith.kernels.build.progress import status
+    from opsmith.system.progress import status
 
     with status("importing PyTorch and the operators"):
         from opsmith.kernels import get_device
-        from opsmith.operators.importing import import_all
+        from opsmith.sources.importing import import_all
 
         operators = list(import_all(files))
     if compile_commands:

@@ -96,7 +96,7 @@ def export(
     debug: Debug = False,
 ) -> None:
     """Export a model that may contain custom operators, or operators alone, to a runtime."""
-    from opsmith.kernels.build.progress import status
+    from opsmith.system.progress import status
 
     with status("importing PyTorch and the model"):
         from opsmith.cli.source import load_source
@@ -132,7 +132,7 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Run an artifact on inputs from files, in the runtime that it was exported for."""
-    from opsmith.kernels.build.progress import status
+    from opsmith.system.progress import status
 
     with status("loading the artifact"):
         from opsmith.cli.tensors import read_inputs, write_outputs

@@ -155,15 +155,15 @@ def register(app: typer.Typer) -> None:
         Exit code 1: a result was wrong, a time is not possible, something failed, or is slower than
         in the file of --compare.
         """
-        from opsmith.kernels.build.files import write_output
-        from opsmith.kernels.build.progress import status
+        from opsmith.system.files import write_output
+        from opsmith.system.progress import status
 
         with status("importing PyTorch"):
             from opsmith import bench as benchmarks
             from opsmith.bench import table
             from opsmith.bench.compare import changes
             from opsmith.bench.plot import to_svg
-            from opsmith.operators.importing import import_all
+            from opsmith.sources.importing import import_all
 
         if candidate is not None and not candidate.is_file():
             raise typer.BadParameter(f"no such file: {candidate}", param_hint="--candidate")
@@ -227,8 +227,8 @@ def _count(
     """Count what meshes of ranks send, and print, save and draw it."""
     from opsmith import bench as benchmarks
     from opsmith.bench import mesh_report
-    from opsmith.kernels.build.files import write_output
-    from opsmith.operators.importing import import_all
+    from opsmith.sources.importing import import_all
+    from opsmith.system.files import write_output
 
     operators = list(import_all(files))
     _require_whole(operators, sizes)

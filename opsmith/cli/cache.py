@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
         debug: Debug = False,
     ) -> None:
         """Say where built files are kept, and how large they are."""
-        from opsmith.kernels.build.files import cache_folder, is_own, storing
+        from opsmith.system.files import cache_folder, is_own, storing
 
         folder = cache_folder()
         sizes = {name: _size(folder / name) for name in PARTS if (folder / name).exists()}

@@ -108,8 +108,8 @@ class _Check(extra.ExtraOptions):
 
 def _checked(files: list[str], spec: str | None, modules: list[str]) -> list[Any]:
     """Return the operators that `opsmith check` is to check."""
-    from opsmith.operators.importing import import_all
-    from opsmith.operators.spec_file import is_name, specified
+    from opsmith.sources.importing import import_all
+    from opsmith.sources.spec_file import is_name, specified
 
     named = [file for file in files if is_name(file)]
     if spec is None and not modules and not named:
@@ -281,8 +281,8 @@ def check(
         )
         raise typer.Exit
     from opsmith.checks.isolation import prestart
-    from opsmith.compat.gc_pause import uncollected
-    from opsmith.kernels.build.progress import status
+    from opsmith.system.gc_pause import uncollected
+    from opsmith.system.progress import status
 
     _require_device_types(device or [])
     jobs = jobs or _cores()

@@ -17,10 +17,10 @@ from rich.table import Table
 
 from opsmith.errors import MissingDependencyError
 from opsmith.kernels import DEVICES
-from opsmith.kernels.build import toolchain
-from opsmith.kernels.build.progress import status
-from opsmith.kernels.build.scratch import scratch_folder
 from opsmith.kernels.language_registry import LANGUAGES
+from opsmith.kernels.toolchain import compilers
+from opsmith.system.progress import status
+from opsmith.system.scratch import scratch_folder
 
 #: A program with the requirements of every kernel: C++20 and its standard library.
 _PROBE_SOURCE = "#include <concepts>\n#include <span>\nint main() { return 0; }\n"
@@ -130,7 +130,7 @@ def _host_compiler() -> Finding:
     """Find the C++ compiler that kernels are built with, and compile a C++20 program with it."""
     used_for = "C++ kernels"
     try:
-        compiler = toolchain.find_compiler(used_for)
+        compiler = compilers.find_compiler(used_for)
     except MissingDependencyError as error:
         return Finding("C++ compiler", False, True, "", used_for, "", _remedy(error, used_for))
     version = _first_version(compiler.version)
@@ -149,8 +149,8 @@ def _host_compiler() -> Finding:
 def _tool(name: str) -> Finding:
     used_for = "building kernels"
     try:
-        path = toolchain.executable(name, used_for)
-        version = _first_version(toolchain.tool_version(path, used_for))
+        path = compilers.executable(name, used_for)
+        version = _first_version(compilers.tool_version(path, used_for))
     except MissingDependencyError as error:
         return Finding(name, False, True, "", used_for, "", _remedy(error, used_for))
     return Finding(name, True, True, version, used_for, path)

@@ -141,7 +141,7 @@ def write_compile_commands(folder: Path) -> str | None:
     Returns:
         `None`, or why the file could not be written.
     """
-    from opsmith.kernels.build.progress import status
+    from opsmith.system.progress import status
 
     # Without bytecode, the folder holds nothing but what is for the user.
     words = [sys.executable, "-B", "-m", "opsmith"]

@@ -40,8 +40,8 @@ def register(app: typer.Typer) -> None:
         """Draw what opsmith derives from each declaration in FILE..., and what runs where."""
         from rich.console import Console
 
-        from opsmith.kernels.build.files import write_output
-        from opsmith.operators.importing import import_all
+        from opsmith.sources.importing import import_all
+        from opsmith.system.files import write_output
 
         with output.progress() as tell:
             tell(0, 0, "reading the declarations")
@@ -89,7 +89,7 @@ def _kernels(operator: "Operator") -> Iterator[str]:
 
 
 def _derived(operator: "Operator") -> Iterator[str]:
-    from opsmith.operators.adopted import AdoptedOperator
+    from opsmith.operators.adoption.adopted import AdoptedOperator
     from opsmith.operators.core.onnx_choice import translations
     from opsmith.operators.core.source_location import shown_path
 
@@ -118,7 +118,7 @@ def _derived(operator: "Operator") -> Iterator[str]:
 
 def _sharding(operator: "Operator") -> Iterator[str]:
     """Yield the rules for DTensors, and why a dimension has none."""
-    from opsmith.operators.adopted import AdoptedOperator
+    from opsmith.operators.adoption.adopted import AdoptedOperator
     from opsmith.operators.dispatch.ranks.sharding_rules import backward_of
     from opsmith.signature.sharding import sharding_rules, unsharded
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from opsmith.errors import LoadError
 from opsmith.operators import Operator
-from opsmith.operators.importing import import_all, import_module, raised
+from opsmith.sources.importing import import_all, import_module, raised
 
 _KEYS = ("model", "args", "kwargs", "dynamic_shapes")
 

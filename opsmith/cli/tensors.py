@@ -65,7 +65,7 @@ def write_outputs(path: Path, names: Sequence[str], tensors: Sequence[Tensor]) -
     import numpy as np
     import torch
 
-    from opsmith.kernels.build.files import write_output
+    from opsmith.system.files import write_output
 
     file = io.BytesIO()
     if path.suffix == ".pt":

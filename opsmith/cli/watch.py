@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from opsmith.cli import output
-from opsmith.kernels.build.scratch import scratch_folder
-from opsmith.kernels.build.watchdog import watched
 from opsmith.operators import Operator
-from opsmith.operators.importing import user_files
+from opsmith.sources.importing import user_files
+from opsmith.system.scratch import scratch_folder
+from opsmith.system.watchdog import watched
 
 #: Seconds between two looks at the files, and seconds without a change before the check runs again:
 #: editors write a file in several steps.

@@ -64,7 +64,7 @@ def register(app: typer.Typer) -> None:
 
         One wheel serves every Python from 3.10 and every PyTorch from 2.10.
         """
-        from opsmith.kernels.build.progress import status
+        from opsmith.system.progress import status
 
         with status("importing PyTorch"):
             from opsmith.wheels import build_folder, build_wheel

@@ -15,7 +15,7 @@ import torch
 from opsmith.drafting import describing, dimensions, examples, limits, writing
 from opsmith.drafting.subject import Subject, of_function, of_overload, refuse_written
 from opsmith.errors import DeclarationError
-from opsmith.operators.adopt import overload_of
+from opsmith.operators.adoption.adopt import overload_of
 
 __all__ = ["draft_function", "draft_operator"]
 

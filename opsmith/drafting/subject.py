@@ -19,7 +19,7 @@ from opsmith.compat.torch_ops import OpOverload
 from opsmith.compat.torch_tracing import fake_mode
 from opsmith.errors import DeclarationError
 from opsmith.kernels import HOST
-from opsmith.operators.adopt import guess
+from opsmith.operators.adoption.adopt import guess
 from opsmith.operators.core.arguments import map_tensors
 from opsmith.signature import hints
 

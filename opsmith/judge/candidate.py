@@ -11,7 +11,7 @@ from opsmith.checks.isolation.kernel_server import run
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
 from opsmith.operators.core import registry
-from opsmith.operators.importing import import_module, import_operators
+from opsmith.sources.importing import import_module, import_operators
 
 
 class _Candidate:

@@ -20,9 +20,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from opsmith.checks.isolation.child_main import prctl
 from opsmith.compat import torch_modules
 from opsmith.judge.snapshot import Snapshot
+from opsmith.system.processes.child_main import prctl
 
 #: A folder that cannot exist, so that no bytecode is read from it or written to it.
 _NOWHERE = os.path.join(os.devnull, "bytecode")
@@ -43,11 +43,11 @@ _LATE = (
     torch_modules.WRITES,
     "torch.testing",
     "tqdm",
-    "opsmith.checks.attribution",
+    "opsmith.checks.trial.attribution",
     "opsmith.checks.report.html",
     "opsmith.checks.report.json_junit",
     "opsmith.checks.report.table",
-    "opsmith.checks.snippet",
+    "opsmith.checks.reproduction.snippet",
     "opsmith.signature.calls",
 )
 _PR_SET_DUMPABLE = 4

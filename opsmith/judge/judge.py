@@ -16,17 +16,16 @@ from typing import Any
 
 from torch import Tensor
 
-from opsmith.checks.case_source import explain_no_case
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure, Inapplicable
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import REFERENCE, Subject
 from opsmith.checks.catalogue.values import empty_sizes, memory_layouts, reference
-from opsmith.checks.isolation.sandbox.policy import unavailable
 from opsmith.checks.numerics.oracle import Expected, RefusedError
 from opsmith.checks.report.rows import Row, Status
 from opsmith.checks.run_report import Report
-from opsmith.checks.trial import Trial
+from opsmith.checks.trial.case_source import explain_no_case
+from opsmith.checks.trial.trial import Trial
 from opsmith.errors import INCOMPLETE, NOT_SANDBOXED, LoadError, OpsmithError
 from opsmith.judge.closed import closed, unreadable
 from opsmith.judge.definition import spec_of
@@ -35,11 +34,12 @@ from opsmith.judge.session import Limits, Session
 from opsmith.judge.snapshot import Snapshot, TooLargeError, share, take
 from opsmith.judge.specification import imported
 from opsmith.kernels import HOST
-from opsmith.kernels.build.scratch import held_folder
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import holds_tensors
 from opsmith.operators.core.torch_threads import threads
-from opsmith.operators.importing import end_import, module_name
+from opsmith.sources.importing import end_import, module_name
+from opsmith.system.processes.sandbox.policy import unavailable
+from opsmith.system.scratch import held_folder
 
 _KERNEL = "candidate"
 #: Number of compared calls that look for a result that earlier calls made wrong. A number drawn

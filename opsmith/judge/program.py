@@ -16,14 +16,14 @@ from typing import Any
 from torch import Tensor
 
 from opsmith.checks.cases.failure import Failure
-from opsmith.checks.isolation.memory import most_for
-from opsmith.checks.isolation.sandbox.policy import Boxed
-from opsmith.checks.isolation.supervisor_client import new_output
 from opsmith.checks.isolation.wire import Reader, describe_arguments, memories_in, storage_bytes
 from opsmith.judge import script
 from opsmith.judge.session import Limits, Session
 from opsmith.judge.snapshot import Snapshot
 from opsmith.operators import Operator
+from opsmith.system.processes.memory import most_for
+from opsmith.system.processes.sandbox.policy import Boxed
+from opsmith.system.processes.supervisor_client import new_output
 
 #: The largest number of bytes that a program may send.
 _MOST_BYTES = 1 << 30

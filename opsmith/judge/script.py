@@ -21,7 +21,7 @@ from typing import IO, Any
 
 import torch
 
-from opsmith.operators.importing import import_module
+from opsmith.sources.importing import import_module
 
 
 def main() -> None:

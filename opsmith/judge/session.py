@@ -12,18 +12,18 @@ from typing import Any
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.reference_call import run_reference
 from opsmith.checks.isolation.kernel_client import Caller
-from opsmith.checks.isolation.launch import python
 from opsmith.checks.isolation.prestart import CANDIDATE
-from opsmith.checks.isolation.sandbox.policy import Box, can_be_covered
-from opsmith.checks.isolation.sandbox.variables import passed_on
-from opsmith.checks.isolation.supervisor_client import End
 from opsmith.errors import ArgumentError
 from opsmith.judge.snapshot import Snapshot
-from opsmith.kernels.build.scratch import make_plain
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import DTYPES, dtype_name, flatten, output_names
 from opsmith.operators.core.validation import Validator, checked_results
 from opsmith.operators.dispatch.gates import gate_libraries
+from opsmith.system.processes.launch import python
+from opsmith.system.processes.sandbox.policy import Box, can_be_covered
+from opsmith.system.processes.sandbox.variables import passed_on
+from opsmith.system.processes.supervisor_client import End
+from opsmith.system.scratch import make_plain
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opsmith.checks.isolation.sandbox.policy import hides, unavailable
 from opsmith.errors import LoadError, MissingDependencyError
 from opsmith.judge.judge import NotSandboxedError, Verdict
-from opsmith.kernels.build.files import write_atomically
-from opsmith.operators.importing import module_name
+from opsmith.sources.importing import module_name
+from opsmith.system.files import write_atomically
+from opsmith.system.processes.sandbox.policy import hides, unavailable
 
 if TYPE_CHECKING:
     from minisign import SecretKey

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from opsmith.errors import LoadError, OpsmithError
-from opsmith.operators.importing import module_name
+from opsmith.sources.importing import module_name
 
 #: Limits for the files of one side, in bytes and in files.
 _MOST_BYTES, _MOST_FILES = 16 << 20, 500

@@ -11,7 +11,7 @@ from types import ModuleType
 from opsmith.judge.closed import without_bytecode
 from opsmith.judge.snapshot import Snapshot
 from opsmith.operators import Operator
-from opsmith.operators.importing import import_operators
+from opsmith.sources.importing import import_operators
 
 
 @dataclass(frozen=True)

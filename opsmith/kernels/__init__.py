@@ -22,7 +22,14 @@ Environment variables choose compilers, processors and the cache: see
 
 from __future__ import annotations
 
-from opsmith.kernels.build.devices import (
+from opsmith.kernels.codegen.cache_key import generated_key
+from opsmith.kernels.codegen.symbols import calls_symbol, dtypes_symbol, entry_symbol, raw_type
+from opsmith.kernels.language_registry import kernel_source
+from opsmith.kernels.languages.torch_library import forget_definition
+from opsmith.kernels.languages.torch_library_scan import defines_operator
+from opsmith.kernels.libraries.loaded_library import Library
+from opsmith.kernels.source import KernelSource
+from opsmith.kernels.toolchain.devices import (
     DEVICES,
     HOST,
     Device,
@@ -30,16 +37,9 @@ from opsmith.kernels.build.devices import (
     find_device,
     get_device,
 )
-from opsmith.kernels.build.files import cache_folder
-from opsmith.kernels.build.recipe import Recipe
-from opsmith.kernels.build.units import INCLUDE, Generated, Unit
-from opsmith.kernels.codegen.cache_key import generated_key
-from opsmith.kernels.codegen.symbols import calls_symbol, dtypes_symbol, entry_symbol, raw_type
-from opsmith.kernels.language_registry import kernel_source
-from opsmith.kernels.languages.torch_library import forget_definition
-from opsmith.kernels.loaded_library import Library
-from opsmith.kernels.source import KernelSource
-from opsmith.kernels.torch_library_scan import defines_operator
+from opsmith.kernels.toolchain.recipe import Recipe
+from opsmith.kernels.toolchain.units import INCLUDE, Generated, Unit
+from opsmith.system.files import cache_folder
 
 __all__ = [
     "DEVICES",

@@ -20,8 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from opsmith.kernels.build.devices import dispatch_key
-from opsmith.kernels.build.units import Generated
 from opsmith.kernels.codegen import cpp_names
 from opsmith.kernels.codegen.argument_struct import dlpack_dtype, is_dependent, members_of
 from opsmith.kernels.codegen.cache_key import generated_key
@@ -30,6 +28,8 @@ from opsmith.kernels.codegen.render import TEMPLATES, kernel_files, render
 from opsmith.kernels.codegen.symbols import entry_symbol, register_symbol, unregister_symbol
 from opsmith.kernels.codegen.validation import ValidationCode
 from opsmith.kernels.source import KernelSource
+from opsmith.kernels.toolchain.devices import dispatch_key
+from opsmith.kernels.toolchain.units import Generated
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Parameter
 from opsmith.signature.sizes.expressions import Expression

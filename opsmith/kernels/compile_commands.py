@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from opsmith.errors import StorageError
-from opsmith.kernels.build.cmake import options_of
-from opsmith.kernels.build.files import read_json, storing, write_atomically
-from opsmith.kernels.build.recipe import Recipe
 from opsmith.kernels.source import KernelSource
+from opsmith.kernels.toolchain.cmake import options_of
+from opsmith.kernels.toolchain.recipe import Recipe
+from opsmith.system.files import read_json, storing, write_atomically
 
 NAME = "compile_commands.json"
 

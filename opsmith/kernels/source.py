@@ -10,12 +10,12 @@ from types import MappingProxyType
 from typing import Any
 
 from opsmith.errors import DeclarationError
-from opsmith.kernels import prebuilt
-from opsmith.kernels.build.devices import Device, get_device
-from opsmith.kernels.build.recipe import Recipe, included_by
-from opsmith.kernels.build.toolchain import Compiler
-from opsmith.kernels.build.units import Generated, Unit
-from opsmith.kernels.loaded_library import Library
+from opsmith.kernels.libraries import prebuilt
+from opsmith.kernels.libraries.loaded_library import Library
+from opsmith.kernels.toolchain.compilers import Compiler
+from opsmith.kernels.toolchain.devices import Device, get_device
+from opsmith.kernels.toolchain.recipe import Recipe, included_by
+from opsmith.kernels.toolchain.units import Generated, Unit
 from opsmith.signature.model import Signature
 
 

@@ -9,7 +9,6 @@ from typing import Any, overload
 
 import torch
 
-from opsmith.compat.gc_pause import uncollected
 from opsmith.errors import DeclarationError
 from opsmith.operators.core import registry
 from opsmith.operators.core.operator import P, R
@@ -18,6 +17,7 @@ from opsmith.operators.core.source_location import shown_path, where_written
 from opsmith.operators.defined import DefinedOperator
 from opsmith.signature import signature_of
 from opsmith.signature.suggestions import refuse_unknown_keywords
+from opsmith.system.gc_pause import uncollected
 
 
 @overload

@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from opsmith.errors import ExportError
-from opsmith.kernels import DEVICES, HOST, KernelSource, prebuilt
-from opsmith.kernels.build import machine
-from opsmith.kernels.build.progress import status
-from opsmith.kernels.build.recipe import Recipe
-from opsmith.kernels.build.scratch import held_folder, scratch_folder
-from opsmith.kernels.build.version import version as own_version
-from opsmith.kernels.build.watchdog import watched
+from opsmith.kernels import DEVICES, HOST, KernelSource
+from opsmith.kernels.libraries import prebuilt
+from opsmith.kernels.toolchain.recipe import Recipe
+from opsmith.system import machine
+from opsmith.system.progress import status
+from opsmith.system.scratch import held_folder, scratch_folder
+from opsmith.system.version import version as own_version
+from opsmith.system.watchdog import watched
 from opsmith.wheels import carried, project
 from opsmith.wheels.choice import choose
 from opsmith.wheels.gates import build_gates, find_headers

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from opsmith.errors import ExportError
-from opsmith.kernels.build.version import version
+from opsmith.system.version import version
 from opsmith.targets.exporting.packages import vendoring
 
 _RUNTIME = Path(__file__).with_name("runtime")
 _INSTEAD = {
     "kernels": "kernels.py",
-    "kernels.build.version": "version.py",
+    "system.version": "version.py",
     "operators.dispatch.gates.gate_libraries": "gate_libraries.py",
     "operators.dispatch.gates.argument_gate": "argument_gate.py",
     "kernels.languages.triton.language": "triton_language.py",
@@ -33,7 +33,7 @@ def modules(operators: Sequence[str] = ()) -> dict[str, str]:
     )
     found[f"{vendoring.FOLDER}/__init__.py"] = (_RUNTIME / "package.py").read_text("utf-8")
     found[f"{vendoring.FOLDER}/__main__.py"] = (_RUNTIME / "main.py").read_text("utf-8")
-    for name in ("__init__.py", "kernels/build/version.py"):
+    for name in ("__init__.py", "system/version.py"):
         place = f"{vendoring.FOLDER}/{name}"
         found[place] = found[place].replace("{version}", version())
     place = f"{vendoring.FOLDER}/signature/checking.py"

@@ -24,13 +24,14 @@ from opsmith.errors import (
     OpsmithError,
     OptionError,
 )
-from opsmith.kernels import prebuilt
-from opsmith.kernels.build import progress, toolchain
-from opsmith.kernels.build.audit import dynamic_symbols
-from opsmith.kernels.build.files import cache_folder, digest, key_of, once, write_atomically
-from opsmith.kernels.build.scratch import held_folder
-from opsmith.kernels.build.torch_paths import TorchPaths, paths_of, torch_paths
+from opsmith.kernels.libraries import prebuilt
+from opsmith.kernels.toolchain import compilers
+from opsmith.kernels.toolchain.audit import dynamic_symbols
+from opsmith.kernels.toolchain.torch_paths import TorchPaths, paths_of, torch_paths
 from opsmith.operators.dispatch.gates import gate_libraries
+from opsmith.system import progress
+from opsmith.system.files import cache_folder, digest, key_of, once, write_atomically
+from opsmith.system.scratch import held_folder
 from opsmith.wheels.platforms import Platform, compiler_for, torch_stub
 
 _GATES = Path(gate_libraries.__file__).parent
@@ -171,7 +172,7 @@ def _library(kind: Platform, torch: TorchPaths) -> Path:
     command += [*map(str, sources), *_LINK, str(torch_stub(kind) / "libtorch_cpu.so")]
     facts = [
         command,
-        toolchain.tool_version(compiler, what),
+        compilers.tool_version(compiler, what),
         torch.version,
         digest(torch.include[0].parent / "version.py"),
         [digest(file) for place in (_GATES, _SOURCES) for file in sorted(place.rglob("*.[ch]*"))],
@@ -201,7 +202,7 @@ def _cxx_library(kind: Platform, what: str) -> Iterator[str]:
     """
     if not kind.target:
         return
-    own = toolchain.find_compiler(what).path
+    own = compilers.find_compiler(what).path
     said = subprocess.run(
         [own, "-E", "-v", "-x", "c++", os.devnull], capture_output=True, text=True
     ).stderr
@@ -246,7 +247,7 @@ def _is_newer(version: str) -> bool:
 
 
 def _of_compiler(file: str, what: str) -> str:
-    command = [toolchain.find_compiler(what).path, f"-print-file-name={file}"]
+    command = [compilers.find_compiler(what).path, f"-print-file-name={file}"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from opsmith.errors import ExportError
-from opsmith.kernels import HOST, prebuilt
-from opsmith.kernels.build.files import read_json
-from opsmith.kernels.build.scratch import scratch_folder
+from opsmith.kernels import HOST
+from opsmith.kernels.libraries import prebuilt
+from opsmith.system.files import read_json
+from opsmith.system.scratch import scratch_folder
 from opsmith.wheels import building, carried, project
 from opsmith.wheels.platforms import find_platform
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opsmith.errors import OptionError, no_such
-from opsmith.kernels.build import toolchain
-from opsmith.kernels.build.files import cache_folder, write_atomically
-from opsmith.kernels.build.scratch import scratch_folder
-from opsmith.kernels.build.torch_paths import linked_in_place
+from opsmith.kernels.toolchain import compilers
+from opsmith.kernels.toolchain.torch_paths import linked_in_place
+from opsmith.system.files import cache_folder, write_atomically
+from opsmith.system.scratch import scratch_folder
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def compiler_for(kind: Platform, what: str) -> str:
         MissingDependencyError: no compiler is installed.
     """
     if not kind.target:
-        return toolchain.find_compiler(what).path
+        return compilers.find_compiler(what).path
     path = cache_folder() / "wheels" / f"c++-{kind.target}"
     write_atomically(path, _SCRIPT.format(python=sys.executable, target=kind.target))
     path.chmod(0o755)

@@ -10,7 +10,7 @@ from typing import Any
 
 from opsmith.errors import ExportError, MissingDependencyError, OptionError
 from opsmith.operators import Operator
-from opsmith.operators.importing import declared_by, import_module
+from opsmith.sources.importing import declared_by, import_module
 
 _LEFT_OUT = ("__pycache__", ".git")
 _HEADERS = ("*.h", "*.hpp", "*.cuh")

@@ -20,9 +20,9 @@ from opsmith.bench.inputs import NothingToTimeError, supplies
 from opsmith.bench.machine import describe
 from opsmith.bench.runner import NoSuchContestantError, _Lane, _Race, _require_known
 from opsmith.bench.timer import Entry, Stopwatch
-from opsmith.checks.cases.reruns.import_location import locate
 from opsmith.checks.cases.subject import subjects_of
-from opsmith.operators.importing import import_operators
+from opsmith.sources.import_location import locate
+from opsmith.sources.importing import import_operators
 
 pytestmark = pytest.mark.slow
 

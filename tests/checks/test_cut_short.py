@@ -18,7 +18,7 @@ import opsmith
 from opsmith import CheckError, checks, testing
 from opsmith.checks.cases.subject import subjects_of
 from opsmith.checks.run_report import Report
-from opsmith.checks.trial import Trial
+from opsmith.checks.trial.trial import Trial
 from opsmith.judge import judge
 
 SPEC = Path(__file__).parents[1] / "judge" / "spec.py"

@@ -15,7 +15,7 @@ from opsmith.checks.report.json_junit import SCHEMA_FILE
 from opsmith.checks.run_report import Report
 from opsmith.cli.output import EXIT_CODES
 from opsmith.errors import CheckError
-from opsmith.operators.importing import import_operators
+from opsmith.sources.importing import import_operators
 
 HEAD = """
 import torch, opsmith, opsmith.testing

@@ -12,8 +12,8 @@ import torch
 
 import opsmith
 from opsmith.errors import ExportError
-from opsmith.kernels import prebuilt
-from opsmith.kernels.build.files import make_folder, write_atomically
+from opsmith.kernels.libraries import prebuilt
+from opsmith.system.files import make_folder, write_atomically
 from opsmith.targets import Artifact
 from opsmith.wheels import building, huggingface
 

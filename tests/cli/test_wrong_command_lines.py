@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from opsmith.kernels.build.files import make_folder
+from opsmith.system.files import make_folder
 
 OPERATOR = """
 import opsmith

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 import opsmith
 from opsmith.checks.cases.subject import subjects_of
 from opsmith.checks.protocol import selected
-from opsmith.checks.trial import Trial
+from opsmith.checks.trial.trial import Trial
 
 ROOT = Path(opsmith.__file__).parent
 

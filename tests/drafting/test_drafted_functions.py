@@ -12,7 +12,7 @@ from torch.autograd import Function
 from opsmith import checks
 from opsmith.drafting import draft_function, draft_operator
 from opsmith.errors import DeclarationError
-from opsmith.operators.importing import import_operators
+from opsmith.sources.importing import import_operators
 
 FUNCTIONS = '''
 import torch

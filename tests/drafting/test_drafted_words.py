@@ -5,7 +5,7 @@ import torch
 
 from opsmith import checks
 from opsmith.drafting import draft_operator
-from opsmith.operators.importing import import_operators
+from opsmith.sources.importing import import_operators
 
 
 def halves(x):

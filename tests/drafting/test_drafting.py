@@ -8,7 +8,7 @@ import torch
 
 from opsmith.drafting import draft_function, draft_operator, examples
 from opsmith.errors import DeclarationError
-from opsmith.operators.importing import import_operators
+from opsmith.sources.importing import import_operators
 
 
 def declared(text):

@@ -24,7 +24,7 @@ from gallery.deform_conv2d.inputs import backward_cases, case, cases
 from gallery.deform_conv2d.module import DeformConv2d
 from gallery.deform_conv2d.module import deform_conv2d as as_in_torchvision
 from opsmith.kernels import INCLUDE
-from opsmith.kernels.build.toolchain import find_compiler
+from opsmith.kernels.toolchain.compilers import find_compiler
 
 pytestmark = pytest.mark.built  # its kernels, compiled as users compile them
 

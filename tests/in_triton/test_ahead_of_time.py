@@ -10,7 +10,7 @@ import os
 import pytest
 
 from opsmith.kernels import Generated, adapters, generated_key
-from opsmith.kernels.build.audit import dynamic_symbols
+from opsmith.kernels.toolchain.audit import dynamic_symbols
 
 if not os.environ.get("OPSMITH_REQUIRE_TRITON"):
     pytest.importorskip("triton", reason="no Triton here; make triton installs it and runs these")

@@ -19,8 +19,8 @@ import pytest
 if not os.environ.get("OPSMITH_REQUIRE_TRITON"):
     pytest.importorskip("triton", reason="no Triton here; make triton installs it and runs these")
 
-from opsmith.kernels.build import toolchain
-from opsmith.kernels.build.audit import dynamic_symbols, is_unstable_torch
+from opsmith.kernels.toolchain import compilers
+from opsmith.kernels.toolchain.audit import dynamic_symbols, is_unstable_torch
 from opsmith.wheels import build_wheel
 from opsmith.wheels.platforms import find_platform
 
@@ -133,7 +133,7 @@ def site(wheel: Path, tmp_path: Path) -> Path:
         archive.extractall(tmp_path)
     source = tmp_path / "stub.c"
     source.write_text("int aoti_torch_get_current_cuda_stream() { return 1; }\n")
-    compiler = toolchain.find_compiler("this test").path
+    compiler = compilers.find_compiler("this test").path
     library = str(tmp_path / "libtorch_cuda.so")
     words = ["-x", "c", "-shared", "-fPIC", "-Wl,-soname,libtorch_cuda.so", "-o", library]
     subprocess.run([compiler, *words, str(source)], check=True)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from attacks import Attack, marks, patches, processes, protocol, right, values, whole
 
-from opsmith.checks.isolation.sandbox.policy import unavailable
 from opsmith.checks.report.failure_codes import catalogue
 from opsmith.judge import NothingJudgedError, judge
+from opsmith.system.processes.sandbox.policy import unavailable
 
 RIGHT = "(x * factor + x.sum(1, keepdim=True))"
 SPEC = Path(__file__).with_name("spec.py")

@@ -5,11 +5,11 @@ import json
 import pytest
 import torch
 
-from opsmith.checks.isolation.sandbox.policy import unavailable
 from opsmith.errors import LoadError
 from opsmith.judge import judge
 from opsmith.judge.definition import spec_of
-from opsmith.operators.importing import import_operators
+from opsmith.sources.importing import import_operators
+from opsmith.system.processes.sandbox.policy import unavailable
 
 REFERENCE = """
 import torch

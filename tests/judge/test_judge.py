@@ -16,13 +16,13 @@ import pytest
 import torch
 
 from opsmith.checks.cases.failure import Failure
-from opsmith.checks.isolation.sandbox.policy import unavailable
 from opsmith.checks.report.failure_codes import catalogue
 from opsmith.checks.report.json_junit import SCHEMA_FILE
 from opsmith.judge import NotSandboxedError, judge
 from opsmith.judge.session import Limits, Session
 from opsmith.judge.snapshot import take
 from opsmith.judge.specification import imported
+from opsmith.system.processes.sandbox.policy import unavailable
 
 SPEC = Path(__file__).with_name("spec.py")
 RIGHT = "x * factor + x.sum(1, keepdim=True)"
@@ -244,7 +244,7 @@ def _verdict_on(cheats: list[str], folder: Path, module: str):
 @pytest.mark.slow
 def test_what_a_candidate_patches_decides_nothing(candidate):
     before = (
-        "import opsmith.checks.numerics.comparison as c, opsmith.checks.trial as t\n"
+        "import opsmith.checks.numerics.comparison as c, opsmith.checks.trial.trial as t\n"
         "t.Trial.compare = t.Trial.record = lambda *a, **k: None\n"
         "c.compare = t.compare = lambda *a, **k: c.Comparison(0.0)\n"
         "torch.equal = torch.allclose = lambda *a, **k: True\n"

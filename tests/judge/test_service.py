@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from test_attacks import RIGHT
 
-from opsmith.checks.isolation.sandbox.policy import unavailable
 from opsmith.judge import service
+from opsmith.system.processes.sandbox.policy import unavailable
 
 SPEC = Path(__file__).with_name("spec.py")
 KERNEL = "from spec import scale\n\n\n@scale.register_kernel('cpu')\ndef kernel(x, factor):\n    "

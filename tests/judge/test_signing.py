@@ -10,12 +10,12 @@ import minisign
 import pytest
 from typer.testing import CliRunner
 
-from opsmith.checks.isolation.sandbox.policy import hides, unavailable
 from opsmith.checks.run_report import Report
 from opsmith.cli.app import app
 from opsmith.errors import LoadError
 from opsmith.judge import NotSandboxedError, Verdict
 from opsmith.judge.signing import read_key, write_signed
+from opsmith.system.processes.sandbox.policy import hides, unavailable
 
 SPEC = Path(__file__).with_name("spec.py")
 in_a_sandbox = pytest.mark.skipif(bool(unavailable()), reason=f"no sandbox: {unavailable()}")

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from opsmith.checks.cases.failure import Failure
-from opsmith.checks.isolation.sandbox.policy import unavailable
 from opsmith.judge.judge import _in_order
 from opsmith.judge.program import Program
 from opsmith.judge.session import Limits
 from opsmith.judge.snapshot import take
 from opsmith.judge.specification import imported
 from opsmith.operators.dispatch.gates import gate_libraries
+from opsmith.system.processes.sandbox.policy import unavailable
 
 SPEC = Path(__file__).with_name("spec.py")
 

@@ -24,7 +24,7 @@ from opsmith.kernels import (
     find_device,
     kernel_source,
 )
-from opsmith.kernels.build.torch_paths import TorchPaths
+from opsmith.kernels.toolchain.torch_paths import TorchPaths
 from opsmith.signature import Signature, signature_of
 
 
@@ -81,10 +81,10 @@ def test_only_the_table_and_the_languages_name_a_device() -> None:
     package = Path(opsmith.__file__).parent
     may = {
         package / "__init__.py",  # `opsmith.cuda`, which takes a kernel as text
-        package / "kernels" / "build" / "devices.py",
+        package / "kernels" / "toolchain" / "devices.py",
         package / "kernels" / "languages",
         package / "kernels" / "cuda_emulator",
-        package / "kernels" / "build" / "nvcc.py",  # drives the compiler of one
+        package / "kernels" / "toolchain" / "nvcc.py",  # drives the compiler of one
         package / "targets" / "jax" / "package",  # where it is the name of a platform of JAX
         package / "targets" / "onnxruntime" / "providers.py",  # ... of a provider
         package / "targets" / "aotinductor" / "compile.py",  # ... of a setting of Inductor

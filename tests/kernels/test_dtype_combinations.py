@@ -13,7 +13,7 @@ import opsmith
 from opsmith import ArgumentError, DeclarationError, Index, checks
 from opsmith.kernels import kernel_source
 from opsmith.kernels.codegen.render import argument_header
-from opsmith.kernels.kernel_mistakes import explain
+from opsmith.kernels.languages.kernel_mistakes import explain
 from opsmith.operators.core.validation import Validator
 
 pytestmark = pytest.mark.slow

@@ -12,8 +12,8 @@ from jaxtyping import Float32
 from torch import Tensor
 
 from opsmith.kernels import INCLUDE, Recipe, adapters
-from opsmith.kernels.build.version import version
 from opsmith.signature import signature_of
+from opsmith.system.version import version
 
 KERNEL = """\
 #include <opsmith/kernel.h>

@@ -16,8 +16,8 @@ from pathlib import Path
 from stand_in_cann import HERE, as_calls
 
 from opsmith.kernels import INCLUDE, adapters
-from opsmith.kernels.build.torch_paths import torch_paths
-from opsmith.operators.importing import import_all
+from opsmith.kernels.toolchain.torch_paths import torch_paths
+from opsmith.sources.importing import import_all
 
 GALLERY = HERE.parents[1] / "gallery" / "add_custom"
 WHEEL = "torch-npu==2.13.0"

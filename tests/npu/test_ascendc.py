@@ -13,8 +13,8 @@ import opsmith
 from opsmith import checks
 from opsmith.errors import DeclarationError, MissingDependencyError
 from opsmith.kernels import kernel_source
-from opsmith.operators.importing import import_all
 from opsmith.signature import Signature, signature_of
+from opsmith.sources.importing import import_all
 
 ADD_CUSTOM = Path(__file__).parents[2] / "gallery" / "add_custom" / "add_custom.py"
 CHECKS = ["reference", "layouts"]

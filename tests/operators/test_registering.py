@@ -19,7 +19,7 @@ from torch.autograd import forward_ad
 import opsmith
 from opsmith import ArgumentError, DeclarationError, Index, OpsmithError, Sorted, Total
 from opsmith.errors import DifferentiationError
-from opsmith.operators import importing
+from opsmith.sources import importing
 
 
 def refused(kind: type[Exception], call: Callable[..., Any], *args: Any, **kwargs: Any) -> str:

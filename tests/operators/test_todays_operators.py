@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from opsmith import checks
 from opsmith.checks.protocol import QUICK
-from opsmith.operators import importing
+from opsmith.sources import importing
 
 FOLDER = Path(__file__).parents[2] / "examples" / "todays_operators"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))

@@ -10,7 +10,7 @@ import pytest
 from wheel_samples import LEVEL, SAMPLE, install
 
 from opsmith.errors import MissingDependencyError
-from opsmith.kernels.build import nvcc
+from opsmith.kernels.toolchain import nvcc
 from opsmith.wheels import build_wheel
 
 

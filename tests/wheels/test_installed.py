@@ -14,8 +14,8 @@ from wheel_samples import LEVEL, USE, WITHOUT, run
 
 import opsmith
 from opsmith.errors import BuildError, MissingDependencyError
-from opsmith.kernels import prebuilt
-from opsmith.kernels.build import machine
+from opsmith.kernels.libraries import prebuilt
+from opsmith.system import machine
 
 
 @pytest.mark.slow
@@ -122,7 +122,7 @@ def test_with_opsmith_its_operators_are_opsmiths_and_nothing_is_compiled(
     cache = tmp_path / "cache"
     text = """
         import opsmith, sample_ops
-        from opsmith.operators.importing import import_operators
+        from opsmith.sources.importing import import_operators
         names = [operator.name for operator in import_operators("sample_ops").operators]
         assert "sample::pick" in names, names
         assert isinstance(sample_ops.pick, opsmith.Operator)

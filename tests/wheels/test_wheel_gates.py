@@ -14,9 +14,9 @@ from gate_calls import CALL, RECORDED, SAY
 from wheel_samples import LEVEL, WITHOUT, contents, install, run
 
 from opsmith.errors import BuildError, ExportError
-from opsmith.kernels import prebuilt
-from opsmith.kernels.build import machine
-from opsmith.kernels.build.audit import dynamic_symbols, is_unstable_torch
+from opsmith.kernels.libraries import prebuilt
+from opsmith.kernels.toolchain.audit import dynamic_symbols, is_unstable_torch
+from opsmith.system import machine
 from opsmith.wheels import build_wheel, gates
 from opsmith.wheels.platforms import find_platform
 

@@ -11,7 +11,8 @@ import pytest
 from wheel_samples import LEVEL, SAMPLE, USABLE_NVCC, contents
 
 from opsmith.errors import ExportError, MissingDependencyError
-from opsmith.kernels.build import machine, nvcc
+from opsmith.kernels.toolchain import nvcc
+from opsmith.system import machine
 from opsmith.wheels import build_wheel, choice, project
 from opsmith.wheels.platforms import find_platform
 

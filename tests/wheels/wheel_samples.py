@@ -9,7 +9,7 @@ import textwrap
 import zipfile
 from pathlib import Path
 
-from opsmith.kernels.build import nvcc
+from opsmith.kernels.toolchain import nvcc
 from opsmith.wheels.platforms import find_platform
 
 SAMPLE = Path(__file__).with_name("sample")

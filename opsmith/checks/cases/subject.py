@@ -11,7 +11,7 @@ from opsmith import kernels
 from opsmith.compat.torch_dispatch import has_kernel
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
-from opsmith.operators.adopted import AdoptedOperator
+from opsmith.operators.adoption.adopted import AdoptedOperator
 from opsmith.operators.core.arguments import DTYPES, case_dtype, generic_dtype
 from opsmith.operators.core.operator import Kernel
 from opsmith.operators.core.registered_cases import named_arguments

@@ -14,7 +14,7 @@ from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.layouts import CONTIGUOUS, SLICED
 from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.protocol import define_check
-from opsmith.checks.trial import Trial
+from opsmith.checks.trial.trial import Trial
 from opsmith.operators.core.validation import SharedMemoryError
 
 

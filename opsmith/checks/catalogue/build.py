@@ -7,7 +7,7 @@ import contextlib
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.subject import Subject, subjects_of
 from opsmith.checks.protocol import define_check
-from opsmith.checks.trial import Trial
+from opsmith.checks.trial.trial import Trial
 from opsmith.errors import OpsmithError
 from opsmith.operators import Operator
 from opsmith.operators.defined import DefinedOperator

@@ -27,10 +27,9 @@ from opsmith.checks.harness import Call, Phase
 from opsmith.checks.numerics.comparison import compare, same_bits
 from opsmith.checks.numerics.oracle import Expected
 from opsmith.checks.protocol import define_check
-from opsmith.checks.trial import Trial
+from opsmith.checks.trial.trial import Trial
 from opsmith.errors import BuildError, MissingDependencyError
 from opsmith.kernels import HOST, KernelSource, Library
-from opsmith.kernels.build import ptxas
 from opsmith.kernels.cuda_emulator import (
     USUAL_WARP,
     emulated,
@@ -39,6 +38,7 @@ from opsmith.kernels.cuda_emulator import (
     unit_for_nvcc,
 )
 from opsmith.kernels.languages import cuda
+from opsmith.kernels.toolchain import ptxas
 from opsmith.operators import Operator
 from opsmith.signature.dtype_variables import parts
 from opsmith.signature.parameters import TensorListType

@@ -19,8 +19,8 @@ from opsmith.checks.numerics.comparison import compare, difference, same_bits
 from opsmith.checks.numerics.gradients import has_gradient
 from opsmith.checks.numerics.oracle import Expected
 from opsmith.checks.protocol import define_check
-from opsmith.checks.trial import Trial
-from opsmith.checks.trial_gradients import random_cotangents, run_backward, true_gradients
+from opsmith.checks.trial.trial import Trial
+from opsmith.checks.trial.trial_gradients import random_cotangents, run_backward, true_gradients
 from opsmith.kernels import HOST
 
 _RUNS = 3

@@ -11,8 +11,8 @@ from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.subject import REFERENCE
 from opsmith.checks.numerics.gradients import has_gradient
 from opsmith.checks.protocol import define_check
-from opsmith.checks.trial import Trial
-from opsmith.checks.trial_gradients import random_cotangents, run_backward
+from opsmith.checks.trial.trial import Trial
+from opsmith.checks.trial.trial_gradients import random_cotangents, run_backward
 
 
 @define_check(

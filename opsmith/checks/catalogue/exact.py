@@ -33,7 +33,7 @@ from opsmith.checks.numerics.gradients import (
 )
 from opsmith.checks.numerics.loop_sizes import largest_sizes
 from opsmith.checks.protocol import define_check
-from opsmith.checks.trial import Trial
+from opsmith.checks.trial.trial import Trial
 from opsmith.errors import BuildError
 from opsmith.kernels import KernelSource, Library
 from opsmith.kernels.cuda_emulator import exact_emulated

@@ -5,7 +5,7 @@ from __future__ import annotations
 from opsmith.checks.catalogue.cuda import kernels_in_cuda, need_emulation
 from opsmith.checks.catalogue.exact import compare_cases, prepare
 from opsmith.checks.protocol import define_check
-from opsmith.checks.trial import Trial
+from opsmith.checks.trial.trial import Trial
 from opsmith.kernels.cuda_emulator import exact_emulated
 
 

@@ -14,7 +14,7 @@ from opsmith.checks.cases.layouts import LAYOUTS
 from opsmith.checks.cases.sampling import DYNAMIC_SIZES, Wanted
 from opsmith.checks.numerics.oracle import output_names
 from opsmith.checks.protocol import define_check
-from opsmith.checks.trial import Trial
+from opsmith.checks.trial.trial import Trial
 from opsmith.compat.torch_modules import FAKES
 from opsmith.compat.torch_tracing import fake_mode, named_source
 from opsmith.operators.core.arguments import dtype_name, flatten, holds_tensors

@@ -21,12 +21,11 @@ from opsmith.checks.cases.reference_call import run_reference
 from opsmith.checks.cases.sampling import Wanted, cases
 from opsmith.checks.cases.search import search
 from opsmith.checks.cases.values import fill
-from opsmith.checks.isolation.memory import available
 from opsmith.checks.numerics.comparison import compare
 from opsmith.checks.numerics.oracle import Expected
 from opsmith.checks.numerics.selections import selection_of
 from opsmith.checks.protocol import define_check
-from opsmith.checks.trial import Trial
+from opsmith.checks.trial.trial import Trial
 from opsmith.operators.core.arguments import DTYPES, dtype_name, flatten, map_tensors
 from opsmith.signature import Parameter, Signature, TensorInfo, bind, result_shapes
 from opsmith.signature.binding import Bindings
@@ -36,6 +35,7 @@ from opsmith.signature.sizes import expressions
 from opsmith.signature.sizes.expressions import Name
 from opsmith.signature.sizes.shapes import Fixed, Variadic
 from opsmith.signature.solving.fitting import Fitting
+from opsmith.system.processes.memory import available
 
 #: The product of the two sides exceeds 2**31, while anything computed from one side is small.
 _SIDES = (46_342, 46_343)

@@ -19,8 +19,8 @@ from opsmith.checks.cases.subject import Subject, subjects_of
 from opsmith.checks.harness import Call, Fault, Phase
 from opsmith.checks.numerics.comparison import same_bits
 from opsmith.checks.protocol import define_check
-from opsmith.checks.trial import Trial
-from opsmith.kernels.build.devices import host_reads
+from opsmith.checks.trial.trial import Trial
+from opsmith.kernels.toolchain.devices import host_reads
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import map_tensors
 

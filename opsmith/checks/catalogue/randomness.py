@@ -15,7 +15,7 @@ from opsmith.checks.cases.subject import Subject, subjects_of
 from opsmith.checks.numerics.comparison import same_bits
 from opsmith.checks.numerics.statistics import dependence, off_distribution
 from opsmith.checks.protocol import define_check
-from opsmith.checks.trial import Trial
+from opsmith.checks.trial.trial import Trial
 from opsmith.operators import Operator
 
 _SIZES = (257, 1000, 64, 130)

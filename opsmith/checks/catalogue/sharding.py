@@ -19,8 +19,8 @@ from opsmith.checks.protocol import define_check
 from opsmith.checks.ranks import calls as ranks
 from opsmith.checks.ranks.compiled import compare_compiled
 from opsmith.checks.ranks.found_claims import FoundClaims
-from opsmith.checks.trial import Trial
-from opsmith.checks.trial_gradients import random_cotangents, true_gradients
+from opsmith.checks.trial.trial import Trial
+from opsmith.checks.trial.trial_gradients import random_cotangents, true_gradients
 from opsmith.compat.communication import Communication
 from opsmith.compat.torch_distributed import has_strategy
 from opsmith.kernels import HOST

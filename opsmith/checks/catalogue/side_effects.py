@@ -25,7 +25,7 @@ from opsmith.checks.isolation.process_state import Surroundings
 from opsmith.checks.numerics.comparison import compare
 from opsmith.checks.numerics.oracle import Expected
 from opsmith.checks.protocol import define_check
-from opsmith.checks.trial import Trial
+from opsmith.checks.trial.trial import Trial
 from opsmith.operators.core.arguments import every_tensor_in, is_float8
 
 #: Number of calls that each of two threads makes.

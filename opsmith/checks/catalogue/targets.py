@@ -13,25 +13,25 @@ from torch import Tensor
 from opsmith.checks.cases.broken_conditions import Broken, broken_conditions
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
-from opsmith.checks.cases.reruns.import_location import module_of
 from opsmith.checks.cases.sampling import DYNAMIC_SIZES, Wanted
 from opsmith.checks.cases.subject import is_float
-from opsmith.checks.constant_coverage import telling_cases
-from opsmith.checks.export_comparison import ModelExports
+from opsmith.checks.exports.constant_coverage import telling_cases
+from opsmith.checks.exports.export_comparison import ModelExports
 from opsmith.checks.numerics.gradients import has_leaves, leaves_of
 from opsmith.checks.numerics.oracle import RefusedError
 from opsmith.checks.protocol import define_check
-from opsmith.checks.trial import Trial
-from opsmith.checks.trial_gradients import (
+from opsmith.checks.trial.trial import Trial
+from opsmith.checks.trial.trial_gradients import (
     random_cotangents,
     samples_for_gradients,
     true_gradients,
 )
 from opsmith.errors import DifferentiationError, OpsmithError
-from opsmith.kernels.build.files import key_of, once
-from opsmith.kernels.build.scratch import scratch_folder
 from opsmith.operators.core.arguments import describe
 from opsmith.signature.binding import bind
+from opsmith.sources.import_location import module_of
+from opsmith.system.files import key_of, once
+from opsmith.system.scratch import scratch_folder
 from opsmith.targets import (
     DirectProof,
     GradientProof,

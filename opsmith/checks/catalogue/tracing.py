@@ -14,6 +14,7 @@ from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.reference_call import run_reference
 from opsmith.checks.cases.reruns.registered_cases import shown_shapes
 from opsmith.checks.cases.sampling import DYNAMIC_SIZES, Wanted
+from opsmith.checks.exports.wrapper_modules import dynamic_shape
 from opsmith.checks.numerics.gradients import (
     has_gradient,
     is_differentiable,
@@ -22,9 +23,8 @@ from opsmith.checks.numerics.gradients import (
 )
 from opsmith.checks.numerics.oracle import RefusedError, widen
 from opsmith.checks.protocol import define_check
-from opsmith.checks.trial import Trial
-from opsmith.checks.trial_gradients import random_cotangents, run_backward, true_gradients
-from opsmith.checks.wrapper_modules import dynamic_shape
+from opsmith.checks.trial.trial import Trial
+from opsmith.checks.trial.trial_gradients import random_cotangents, run_backward, true_gradients
 from opsmith.compat import torch_modules, torch_tracing
 from opsmith.operators.core.arguments import flatten, is_float8, tensors
 from opsmith.signature.dtypes import FLOAT8

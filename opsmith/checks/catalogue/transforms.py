@@ -14,7 +14,7 @@ from opsmith.checks.cases.reruns.registered_cases import alike
 from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.numerics.oracle import Expected
 from opsmith.checks.protocol import define_check
-from opsmith.checks.trial import Trial
+from opsmith.checks.trial.trial import Trial
 from opsmith.kernels import HOST
 from opsmith.operators.core.arguments import each_tensor, flatten
 from opsmith.signature import Parameter, Result, Signature

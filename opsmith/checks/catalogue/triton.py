@@ -15,7 +15,7 @@ from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.cases.subject import Subject
 from opsmith.checks.numerics.comparison import same_bits
 from opsmith.checks.protocol import define_check
-from opsmith.checks.trial import Trial
+from opsmith.checks.trial.trial import Trial
 from opsmith.kernels import HOST
 from opsmith.kernels.languages.triton import triton_missing
 from opsmith.operators import Operator

@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.cases.broken_conditions import broken_conditions
+from opsmith.checks.cases.call_transforms import AUTOCAST, Call, ways
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.cases.violations import violations
 from opsmith.checks.protocol import define_check
-from opsmith.checks.trial import Trial
-from opsmith.checks.ways import AUTOCAST, Call, ways
+from opsmith.checks.trial.trial import Trial
 from opsmith.errors import OpsmithError
-from opsmith.kernels.build.devices import host_reads
+from opsmith.kernels.toolchain.devices import host_reads
 from opsmith.operators.core.arguments import DTYPES, describe, dtype_name, each_tensor
 from opsmith.operators.core.value_checks import check_values
 from opsmith.signature import Parameter, ScalarType, SequenceType, Signature, Sum, TensorType, bind

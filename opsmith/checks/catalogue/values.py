@@ -16,7 +16,7 @@ from opsmith.checks.cases.views import CHANNELS_LAST, LONE, PADDED, PERMUTED
 from opsmith.checks.isolation.call_ways import PLAIN, WAYS, described
 from opsmith.checks.numerics import loop_sizes
 from opsmith.checks.protocol import define_check
-from opsmith.checks.trial import Trial
+from opsmith.checks.trial.trial import Trial
 from opsmith.signature import Parameter
 from opsmith.signature.dtype_variables import parts
 from opsmith.signature.sizes.shapes import Variadic

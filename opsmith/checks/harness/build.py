@@ -14,9 +14,9 @@ from opsmith import kernels
 from opsmith.checks.harness import torch_source
 from opsmith.errors import BuildError, MissingDependencyError
 from opsmith.kernels import adapters
-from opsmith.kernels.build import toolchain
-from opsmith.kernels.build.program import build_program
 from opsmith.kernels.source import KernelSource
+from opsmith.kernels.toolchain import compilers
+from opsmith.kernels.toolchain.program import build_program
 
 _HERE = Path(__file__).parent
 _TEMPLATE = _HERE / "adapter.cpp.j2"
@@ -78,7 +78,7 @@ def build(source: KernelSource, sanitizer: str = "", *, emulated: bool = False) 
         BuildError: the kernel does not compile.
         MissingDependencyError: the compiler or the libraries for the sanitizer are missing.
     """
-    compiler = toolchain.find_compiler(_PROGRAM)
+    compiler = compilers.find_compiler(_PROGRAM)
     if sanitizer == "memory" and "clang" not in Path(compiler.path).name:
         raise MissingDependencyError(
             "--sanitize memory: only clang finds reads of memory that was never written, and the "

@@ -14,10 +14,10 @@ from torch import Tensor
 from opsmith.checks.harness.build import Build
 from opsmith.checks.harness.symbolize import innermost
 from opsmith.checks.isolation.fork_detection import FORK_CODE
-from opsmith.kernels.build.scratch import scratch_folder
-from opsmith.kernels.build.watchdog import watched
 from opsmith.operators.core.arguments import DTYPES, dtype_name, each_tensor
 from opsmith.signature import Parameter, ScalarType, SequenceType, Signature
+from opsmith.system.scratch import scratch_folder
+from opsmith.system.watchdog import watched
 
 _CODES = {
     "bool": (6, 8),

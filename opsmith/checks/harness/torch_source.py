@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from opsmith.kernels.build.files import key_of
-from opsmith.kernels.build.units import Generated
 from opsmith.kernels.codegen.render import render
 from opsmith.kernels.cuda_emulator import device_library
 from opsmith.kernels.source import KernelSource
+from opsmith.kernels.toolchain.units import Generated
+from opsmith.system.files import key_of
 
 _HERE = Path(__file__).parent
 _TEMPLATE = _HERE / "torch_adapter.cpp.j2"

@@ -14,9 +14,6 @@ from torch import Tensor
 
 from opsmith.checks.cases.failure import CHANGED, Failure
 from opsmith.checks.isolation.call_ways import PLAIN
-from opsmith.checks.isolation.launch import Launch
-from opsmith.checks.isolation.memory import bound_for
-from opsmith.checks.isolation.supervisor_client import End, GarbledError, Supervised, printable
 from opsmith.checks.isolation.wire import (
     Reader,
     WireError,
@@ -30,6 +27,9 @@ from opsmith.checks.numerics.gradients import COTANGENTS, Backward, leaves_of, r
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import flatten
+from opsmith.system.processes.launch import Launch
+from opsmith.system.processes.memory import bound_for
+from opsmith.system.processes.supervisor_client import End, GarbledError, Supervised, printable
 
 #: The time limit for importing and compiling, as a multiple of a call's.
 _LOADING = 10

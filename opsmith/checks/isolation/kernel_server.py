@@ -17,8 +17,6 @@ from torch import Tensor
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.isolation.call_ways import call_in
 from opsmith.checks.isolation.fork_detection import FORK_CODE, FORKED, Forks
-from opsmith.checks.isolation.server import Reply, answer_all, take_requests
-from opsmith.checks.isolation.supervisor import supervise
 from opsmith.checks.isolation.user_traceback import raised
 from opsmith.checks.isolation.wire import (
     Reader,
@@ -31,6 +29,8 @@ from opsmith.checks.numerics.gradients import COTANGENTS, differentiate
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import DTYPES
 from opsmith.operators.core.torch_threads import threads
+from opsmith.system.processes.server import Reply, answer_all, take_requests
+from opsmith.system.processes.supervisor import supervise
 
 _MESSAGE = 4000
 
@@ -53,7 +53,7 @@ class Known:
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Import the operator from the location in the request."""
-        from opsmith.checks.cases.reruns.import_location import Location, obtain
+        from opsmith.sources.import_location import Location, obtain
 
         sys.path[:], sys.argv[:] = request["path"], request["argv"]
         self._operator = obtain(Location.from_json(request["location"]))

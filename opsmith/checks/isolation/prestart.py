@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from opsmith.checks.isolation.launch import python, surroundings
-from opsmith.checks.isolation.sandbox.fork_client import kept_server
-from opsmith.checks.isolation.sandbox.variables import passed_on
-from opsmith.checks.isolation.supervisor_client import Started, new_folder, started
-from opsmith.kernels.build.scratch import remove
+from opsmith.system.processes.launch import python, surroundings
+from opsmith.system.processes.sandbox.fork_client import kept_server
+from opsmith.system.processes.sandbox.variables import passed_on
+from opsmith.system.processes.supervisor_client import Started, new_folder, started
+from opsmith.system.scratch import remove
 
 #: The module that worker processes run.
 MODULE = "opsmith.checks.worker_server"

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 
 from opsmith.checks.numerics.oracle import Expected
-from opsmith.kernels.build.files import write_atomically
+from opsmith.system.files import write_atomically
 
 #: The attributes of `Expected` in the cache; the others are derived from the arguments.
 _FIELDS = ("names", "values", "spread", "terms", "exact", "steady")

@@ -30,7 +30,7 @@ def to_json(report: Results) -> str:
     """Return the report as JSON text that conforms to `SCHEMA_FILE`."""
     import torch
 
-    from opsmith.kernels.build.version import version
+    from opsmith.system.version import version
 
     document = {
         "schema": SCHEMA,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from opsmith.checks.cases.reruns.import_location import module_of
 from opsmith.checks.cases.subject import Subject
 from opsmith.checks.protocol import Check
 from opsmith.checks.report.rows import Row
+from opsmith.sources.import_location import module_of
 
 Progress = Callable[[int, int, str], None]
 """Receives the number of finished rows, the number of all rows, and what is running now."""

@@ -18,19 +18,19 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from opsmith.checks.cases.reruns.import_location import Location
 from opsmith.checks.cases.reruns.rerun_case import Replay
 from opsmith.checks.cases.reruns.rerun_command import command_of
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import Subject
 from opsmith.checks.isolation import prestart
-from opsmith.checks.isolation.launch import python, surroundings
-from opsmith.checks.isolation.memory import bound_for
-from opsmith.checks.isolation.supervisor_client import End, GarbledError, Supervised
 from opsmith.checks.protocol import Check
 from opsmith.checks.report.rows import Row
-from opsmith.checks.snippet import repeated
+from opsmith.checks.reproduction.snippet import repeated
 from opsmith.errors import OpsmithError
+from opsmith.sources.import_location import Location
+from opsmith.system.processes.launch import python, surroundings
+from opsmith.system.processes.memory import bound_for
+from opsmith.system.processes.supervisor_client import End, GarbledError, Supervised
 
 #: Limits, in crashes and in seconds, for following a crash to smaller cases.
 _CRASHES, _CRASH_SECONDS = 20, 30.0

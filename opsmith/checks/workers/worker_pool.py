@@ -12,8 +12,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from opsmith.checks.isolation.launch import surroundings
 from opsmith.checks.workers.worker_client import Worker
+from opsmith.system.processes.launch import surroundings
 
 _lock = threading.Lock()
 _keeps = False

@@ -6,15 +6,15 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
-from opsmith.kernels.build.version import version
 from opsmith.signature.model import Signature
+from opsmith.system.version import version
 
 
 @cache
 def _generator_key() -> str:
     """Return a digest of the code and the templates that generate files."""
     folder = Path(__file__).parent
-    rooms = (folder, folder.parent, folder.parent / "build")
+    rooms = (folder, folder.parent, folder.parent / "toolchain")
     files = [file for room in rooms for file in sorted(room.glob("*.py"))]
     files += sorted((folder / "templates").glob("*.j2"))
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()

@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from opsmith.kernels.build.version import version
 from opsmith.kernels.codegen import cpp_names
 from opsmith.kernels.codegen.argument_struct import (
     choices_of,
@@ -21,6 +20,7 @@ from opsmith.kernels.codegen.device_guards import guards_of
 from opsmith.kernels.codegen.symbols import raw_type
 from opsmith.kernels.codegen.validation import ValidationCode
 from opsmith.signature.model import Signature
+from opsmith.system.version import version
 
 TEMPLATES = Path(__file__).parent / "templates"
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from opsmith.kernels.build.devices import DEVICES
 from opsmith.kernels.codegen.argument_struct import (
     dlpack_dtype,
     is_dependent,
@@ -21,6 +20,7 @@ from opsmith.kernels.codegen.cpp_names import (
     identifier,
     quote,
 )
+from opsmith.kernels.toolchain.devices import DEVICES
 from opsmith.signature.constraints import (
     Bound,
     Constraint,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from opsmith.kernels.build.units import Unit
 from opsmith.kernels.cuda_emulator.language import INCLUDE, CudaOnCpu
 from opsmith.kernels.languages.exact import defining, with_exact_numbers
+from opsmith.kernels.toolchain.units import Unit
 
 if TYPE_CHECKING:
     from opsmith.kernels.source import KernelSource

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opsmith.errors import MissingDependencyError
-from opsmith.kernels.build import toolchain
-from opsmith.kernels.build.devices import DEVICES
-from opsmith.kernels.build.recipe import Recipe
-from opsmith.kernels.build.units import Unit
 from opsmith.kernels.cuda_emulator.obstacles import Obstacle, obstacle_of
 from opsmith.kernels.cuda_emulator.own_code import OwnCode, read_own_code
 from opsmith.kernels.cuda_emulator.rewriting import rewritten_unit
 from opsmith.kernels.languages.cpp import argument_header, explainer, torch_adapter
 from opsmith.kernels.languages.cuda import Cuda
 from opsmith.kernels.source import Language
+from opsmith.kernels.toolchain import compilers
+from opsmith.kernels.toolchain.devices import DEVICES
+from opsmith.kernels.toolchain.recipe import Recipe
+from opsmith.kernels.toolchain.units import Unit
 
 if TYPE_CHECKING:
     from opsmith.kernels.source import KernelSource
@@ -156,13 +156,13 @@ def line_flags(what: str) -> tuple[str, ...]:
     flags = ("-g1", "-gdwarf-4")
     # For each class, GCC 12 walks through all other classes of its namespace: more than half of the
     # time that PyTorch's headers take.
-    gcc = toolchain.find_compiler(what).is_gcc
+    gcc = compilers.find_compiler(what).is_gcc
     return (*flags, "-femit-struct-debug-detailed=none") if gcc else flags
 
 
 def watching_flags(source: KernelSource) -> tuple[str, ...]:
     """Return the flags that have the code of a source report its accesses to the runtime."""
-    gcc = toolchain.find_compiler(source.what).is_gcc
+    gcc = compilers.find_compiler(source.what).is_gcc
     return (*_WATCHED, *(_WATCHED_BY_GCC if gcc else _WATCHED_BY_CLANG))
 
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opsmith.errors import MissingDependencyError
-from opsmith.kernels.build.cmake import RELEASE, options_of
-from opsmith.kernels.build.toolset import find_toolset
-from opsmith.kernels.build.units import Unit
+from opsmith.kernels.toolchain.cmake import RELEASE, options_of
+from opsmith.kernels.toolchain.toolset import find_toolset
+from opsmith.kernels.toolchain.units import Unit
 
 if TYPE_CHECKING:
     from tree_sitter import Node

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from opsmith.kernels.build.units import Generated, Unit
 from opsmith.kernels.codegen.cpp_names import quote
 from opsmith.kernels.cuda_emulator.declarations import Edit, declared_edits, enclosing
 from opsmith.kernels.cuda_emulator.inline_ptx import HEADER, inline_ptx
 from opsmith.kernels.cuda_emulator.own_code import OwnCode, read_own_code
+from opsmith.kernels.toolchain.units import Generated, Unit
 
 if TYPE_CHECKING:
     from tree_sitter import Node

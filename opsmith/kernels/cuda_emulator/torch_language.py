@@ -7,9 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opsmith.kernels.build.files import source_text
-from opsmith.kernels.build.recipe import Recipe
-from opsmith.kernels.build.units import Generated, Unit
 from opsmith.kernels.cuda_emulator.language import (
     INCLUDE,
     Emulation,
@@ -19,6 +16,9 @@ from opsmith.kernels.cuda_emulator.language import (
     watching_flags,
 )
 from opsmith.kernels.languages.torch_library import TorchLibrary, is_module, library_name
+from opsmith.kernels.toolchain.recipe import Recipe
+from opsmith.kernels.toolchain.units import Generated, Unit
+from opsmith.system.files import source_text
 
 if TYPE_CHECKING:
     from opsmith.kernels.source import KernelSource

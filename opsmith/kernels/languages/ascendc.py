@@ -10,9 +10,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from opsmith.errors import DeclarationError, MissingDependencyError
-from opsmith.kernels.build.toolchain import Compiler, tool_version
-from opsmith.kernels.build.units import Unit
 from opsmith.kernels.languages.cpp import Cpp
+from opsmith.kernels.toolchain.compilers import Compiler, tool_version
+from opsmith.kernels.toolchain.units import Unit
 
 if TYPE_CHECKING:
     from opsmith.kernels.source import KernelSource

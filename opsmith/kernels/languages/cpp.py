@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opsmith.kernels.build import toolchain
-from opsmith.kernels.build.files import key_of
-from opsmith.kernels.build.units import Generated, Unit
 from opsmith.kernels.codegen.argument_struct import require_supported
 from opsmith.kernels.codegen.cache_key import generated_key
-from opsmith.kernels.loaded_library import Library
+from opsmith.kernels.libraries.loaded_library import Library
 from opsmith.kernels.source import Language
+from opsmith.kernels.toolchain import compilers
+from opsmith.kernels.toolchain.units import Generated, Unit
+from opsmith.system.files import key_of
 
 if TYPE_CHECKING:
     from opsmith.kernels.source import KernelSource
@@ -31,7 +31,7 @@ class Cpp(Language):
     def require(self, source: KernelSource, *, torch: bool = True) -> None:
         """Require a C++ compiler."""
         del torch
-        toolchain.find_compiler(source.what)
+        compilers.find_compiler(source.what)
 
     def unit(self, source: KernelSource) -> Unit:
         """Return the unit of a source, with the argument headers that it includes."""
@@ -76,7 +76,7 @@ def explainer(source: KernelSource) -> Callable[[str], str]:
     """Return a function that explains a compiler's output; see `kernel_mistakes.explain`."""
 
     def explain(output: str) -> str:
-        from opsmith.kernels import kernel_mistakes
+        from opsmith.kernels.languages import kernel_mistakes
 
         return kernel_mistakes.explain(source, output)
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from opsmith.kernels.build import nvcc, ptxas, toolchain
-from opsmith.kernels.build.toolset import TARGET_VERSION
-from opsmith.kernels.build.torch_paths import require_torch_for, torch_paths
-from opsmith.kernels.build.units import CMakeLanguage, Unit
 from opsmith.kernels.languages.cpp import Cpp
+from opsmith.kernels.toolchain import compilers, nvcc, ptxas
+from opsmith.kernels.toolchain.toolset import TARGET_VERSION
+from opsmith.kernels.toolchain.torch_paths import require_torch_for, torch_paths
+from opsmith.kernels.toolchain.units import CMakeLanguage, Unit
 
 if TYPE_CHECKING:
     from opsmith.kernels.source import KernelSource
@@ -98,7 +98,7 @@ def require_cuda(source: KernelSource, *, torch: bool) -> None:
     Raises:
         MissingDependencyError: one of them is missing.
     """
-    toolchain.find_compiler(source.what)
+    compilers.find_compiler(source.what)
     if torch:
         require_torch_for(source.device_row, source.what, f"{source.path} is CUDA")
     (nvcc.find_nvcc if nvcc.ANY_HOST in source.flags else nvcc.usable_nvcc)(source.what)

@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opsmith.kernels.build.files import key_of
-from opsmith.kernels.build.units import Generated, Unit
 from opsmith.kernels.languages.cpp import Cpp
+from opsmith.kernels.toolchain.units import Generated, Unit
 from opsmith.signature.dtype_variables import parts
+from opsmith.system.files import key_of
 
 if TYPE_CHECKING:
     from opsmith.kernels.source import KernelSource

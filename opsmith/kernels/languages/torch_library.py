@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opsmith.errors import BuildError
-from opsmith.kernels.build import toolchain
-from opsmith.kernels.build.files import source_text
-from opsmith.kernels.build.units import INCLUDE, Generated, Unit
 from opsmith.kernels.languages.cuda import compiled_by_nvcc, require_cuda
-from opsmith.kernels.loaded_library import Library
+from opsmith.kernels.libraries.loaded_library import Library
 from opsmith.kernels.source import Language
+from opsmith.kernels.toolchain import compilers
+from opsmith.kernels.toolchain.units import INCLUDE, Generated, Unit
+from opsmith.system.files import source_text
 
 if TYPE_CHECKING:
     from opsmith.kernels.source import KernelSource
@@ -47,7 +47,7 @@ class TorchLibrary(Language):
         """Require a C++ compiler, and nvcc for CUDA."""
         if _is_cuda(source):
             require_cuda(source, torch=torch)
-        toolchain.find_compiler(source.what)
+        compilers.find_compiler(source.what)
 
     def needs_python(self, source: KernelSource) -> bool:
         """Return whether the source defines a Python module, which needs Python to load."""

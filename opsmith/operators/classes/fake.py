@@ -8,7 +8,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from opsmith.compat.quiet_loggers import silenced
 from opsmith.compat.torch_library import CLASSES_LOGGER, register_fake_class
 from opsmith.compat.torch_pytree import tree_leaves
 from opsmith.compat.torch_tracing import asks_for_values
@@ -18,6 +17,7 @@ from opsmith.operators.classes.reference import make_state
 from opsmith.signature import Signature
 from opsmith.signature.calls import named
 from opsmith.signature.class_model import RESULT_DTYPES, ClassModel, MethodModel
+from opsmith.system.quiet_loggers import silenced
 
 
 class Owner(Protocol):

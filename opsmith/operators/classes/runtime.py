@@ -8,10 +8,10 @@ from pathlib import Path
 
 from opsmith import kernels
 from opsmith.errors import BuildError, DeclarationError
-from opsmith.kernels.build.version import version
 from opsmith.kernels.codegen.cpp_names import quote
 from opsmith.operators.dispatch.gates import autograd_gate
 from opsmith.signature.class_model import ClassModel
+from opsmith.system.version import version
 
 HERE = Path(__file__).parent
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from opsmith.errors import ArgumentError
-from opsmith.kernels.build.devices import host_reads
+from opsmith.kernels.toolchain.devices import host_reads
 from opsmith.operators.core.arguments import dtype_name, every_tensor_in
 from opsmith.signature import (
     Bindings,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from opsmith.kernels.build.version import version
+from opsmith.system.version import version
 
 #: The digest of each part of each operator; `_all` combines them all.
 _TRACED: dict[str, dict[str, int]] = {}

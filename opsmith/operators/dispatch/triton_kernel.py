@@ -16,8 +16,9 @@ from torch import Tensor
 
 from opsmith.compat.torch_tracing import capturing_triton, functional_mode, keeps_triton_operators
 from opsmith.errors import DeclarationError, MissingDependencyError
-from opsmith.kernels import HOST, KernelSource, get_device, prebuilt
+from opsmith.kernels import HOST, KernelSource, get_device
 from opsmith.kernels.languages.triton import TritonKernel, require_triton, triton_missing
+from opsmith.kernels.libraries import prebuilt
 from opsmith.operators.core.arguments import describe, tensors
 from opsmith.operators.core.source_location import code_of
 from opsmith.operators.dispatch.fake import as_returned, check_size, empty_results

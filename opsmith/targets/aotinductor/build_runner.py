@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from opsmith.errors import MissingDependencyError
-from opsmith.kernels.build.program import build_program
-from opsmith.kernels.build.torch_paths import torch_paths
+from opsmith.kernels.toolchain.program import build_program
+from opsmith.kernels.toolchain.torch_paths import torch_paths
 
 SOURCES = Path(__file__).with_name("runner")
 PROGRAM = "opsmith-run"

@@ -22,10 +22,11 @@ from torch.export import ExportedProgram
 from opsmith.compat import torch_inductor
 from opsmith.errors import ExportError
 from opsmith.kernels import cache_folder
-from opsmith.kernels.build import machine, toolchain
-from opsmith.kernels.build.files import once
-from opsmith.kernels.build.scratch import watched_environment
-from opsmith.kernels.build.version import version
+from opsmith.kernels.toolchain import compilers
+from opsmith.system import machine
+from opsmith.system.files import once
+from opsmith.system.scratch import watched_environment
+from opsmith.system.version import version
 from opsmith.targets.aotinductor.libraries import Plan
 from opsmith.targets.aotinductor.variables import environment
 
@@ -53,7 +54,7 @@ def compile_model(
         ExportError: inductor cannot compile the model; the message is inductor's.
         MissingDependencyError: there is no compiler.
     """
-    compiler = toolchain.find_compiler("AOTInductor")
+    compiler = compilers.find_compiler("AOTInductor")
     direct = {item.operator.overload: [item.declaration] for item in plans if not item.proxy}
     configs: dict[str, Any] = {**_NO_HEADERS_IN_ADVANCE, **machine_settings(), **settings}
     key = _key(program, plans, {**configs, "compiler": [compiler.path, compiler.version]})

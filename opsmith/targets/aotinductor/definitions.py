@@ -18,7 +18,7 @@ from typing import Any
 
 from opsmith.compat.torch_dispatch import all_operators, is_known, is_taken, schema_of
 from opsmith.errors import ExportError
-from opsmith.kernels.build.watchdog import watched
+from opsmith.system.watchdog import watched
 
 
 @dataclass(frozen=True)

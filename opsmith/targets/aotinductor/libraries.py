@@ -18,8 +18,8 @@ from opsmith.compat.torch_inductor import function_name
 from opsmith.compat.torch_inductor import settings as inductor_settings
 from opsmith.errors import ExportError
 from opsmith.kernels import HOST, adapters
-from opsmith.kernels.build.audit import dynamic_symbols
 from opsmith.kernels.languages.cpp import torch_adapter
+from opsmith.kernels.toolchain.audit import dynamic_symbols
 from opsmith.operators import Operator
 from opsmith.operators.classes import CustomClass, all_classes
 from opsmith.operators.dispatch.gates import argument_gate

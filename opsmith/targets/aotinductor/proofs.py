@@ -13,11 +13,11 @@ import torch
 from opsmith.compat.torch_inductor import settings as inductor_settings
 from opsmith.errors import ArtifactError
 from opsmith.kernels import HOST, get_device
-from opsmith.kernels.build.scratch import scratch_folder
 from opsmith.operators import Operator
 from opsmith.operators.core.operator import Kernel
 from opsmith.signature.dtype_variables import parts
 from opsmith.signature.dtypes import FLOAT8, UNSIGNED
+from opsmith.system.scratch import scratch_folder
 from opsmith.targets.exporting.conformance import ModelProof
 from opsmith.targets.exporting.loaded_artifact import LoadedModel
 

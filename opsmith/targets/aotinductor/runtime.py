@@ -16,8 +16,8 @@ from torch import Tensor
 
 from opsmith.compat.torch_inductor import load_package
 from opsmith.errors import ArgumentError, ArtifactError
-from opsmith.kernels.build import machine
-from opsmith.kernels.build.scratch import make_scratch, remove
+from opsmith.system import machine
+from opsmith.system.scratch import make_scratch, remove
 from opsmith.targets.aotinductor.loading import load_libraries
 from opsmith.targets.aotinductor.variables import environment
 from opsmith.targets.exporting.artifact import Artifact

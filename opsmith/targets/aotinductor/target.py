@@ -19,11 +19,11 @@ from opsmith.compat.torch_library import is_written_in_python
 from opsmith.compat.torch_ops import OpOverload, is_builtin
 from opsmith.errors import ExportError
 from opsmith.kernels import HOST, get_device
-from opsmith.kernels.build import machine
 from opsmith.operators import Operator
-from opsmith.operators.adopted import find_adopted
+from opsmith.operators.adoption.adopted import find_adopted
 from opsmith.operators.classes.torchbind import classes_in, lower_torchbind
 from opsmith.signature.sizes import expressions
+from opsmith.system import machine
 from opsmith.targets.aotinductor import build_runner
 from opsmith.targets.exporting.artifact import Artifact, OperatorUse, SizeCondition
 from opsmith.targets.exporting.lowering import INLINE, Choice, Chooser, inline, lower

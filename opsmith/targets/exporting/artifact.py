@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from opsmith.errors import ArtifactError
-from opsmith.kernels.build.files import needing_space, storing
 from opsmith.signature.dtypes import ALL_DTYPES
+from opsmith.system.files import needing_space, storing
 from opsmith.targets.exporting import typed_json
 from opsmith.targets.exporting.staging import partial_folder
 

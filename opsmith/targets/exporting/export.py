@@ -14,9 +14,9 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from opsmith.errors import ExportError, MissingDependencyError, OptionError
-from opsmith.kernels.build.progress import status
-from opsmith.kernels.build.version import version
 from opsmith.operators import Operator
+from opsmith.system.progress import status
+from opsmith.system.version import version
 from opsmith.targets.exporting import artifact as artifacts
 from opsmith.targets.exporting.artifact import MODEL, OPERATORS, Agreement, Artifact, Manifest
 from opsmith.targets.exporting.model import Model

@@ -18,7 +18,7 @@ from opsmith.compat import torch_pytree as pytree
 from opsmith.compat.torch_ops import HigherOrderOperator, OpOverload, is_builtin
 from opsmith.errors import ExportError
 from opsmith.operators import Operator
-from opsmith.operators.adopted import AdoptedOperator, find_adopted
+from opsmith.operators.adoption.adopted import AdoptedOperator, find_adopted
 from opsmith.operators.core import registry
 from opsmith.operators.core.arguments import dtype_name
 from opsmith.operators.core.onnx_choice import translations

@@ -15,8 +15,8 @@ from opsmith.kernels import HOST, KernelSource
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import case_dtype, flatten, map_tensors, output_names
 from opsmith.operators.core.operator import Kernel
-from opsmith.operators.importing import declared_by, import_all
 from opsmith.signature.dtype_variables import parts
+from opsmith.sources.importing import declared_by, import_all
 from opsmith.targets.exporting.artifact import Agreement
 from opsmith.targets.exporting.protocol import OperatorRunner
 from opsmith.targets.exporting.verification import largest_difference

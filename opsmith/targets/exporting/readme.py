@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from opsmith.kernels.build.version import version
+from opsmith.system.version import version
 from opsmith.targets.exporting.artifact import OperatorUse
 from opsmith.targets.exporting.model import Model
 

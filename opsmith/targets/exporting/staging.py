@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from opsmith.kernels.build.scratch import held_folder, sweep
+from opsmith.system.scratch import held_folder, sweep
 
 _PARTIAL = ".partial"
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from opsmith import kernels
 from opsmith.kernels import HOST
-from opsmith.kernels.build.version import version
 from opsmith.operators import Operator
 from opsmith.signature import Signature
+from opsmith.system.version import version
 from opsmith.targets.exporting.artifact import OperatorUse, file_digest
 from opsmith.targets.exporting.operator_export import kernel_of
 from opsmith.targets.exporting.packages.writer import attributes_of, head, package_name, project

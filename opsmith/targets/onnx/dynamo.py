@@ -12,10 +12,10 @@ import torch
 from torch.export import ExportedProgram
 
 from opsmith.compat import torch_onnx
-from opsmith.compat.quiet_loggers import silenced
 from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import ExportError, FormError
 from opsmith.operators import Operator
+from opsmith.system.quiet_loggers import silenced
 from opsmith.targets.exporting.lowering import Choice, Lowered, overload_of
 from opsmith.targets.exporting.model import Model
 from opsmith.targets.onnx.emitter import Attributes

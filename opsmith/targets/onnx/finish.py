@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from opsmith.errors import ExportError
-from opsmith.kernels.build.version import version
+from opsmith.system.version import version
 from opsmith.targets.exporting.model import Model
 from opsmith.targets.onnx.node import ELEMENT_TYPES
 from opsmith.targets.onnx.reductions import make_reductions_sound

@@ -20,12 +20,12 @@ from opsmith.compat import torch_jit, torch_onnx
 from opsmith.compat import torch_pytree as pytree
 from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import ExportError, FormError
-from opsmith.kernels.build.scratch import scratch_folder
 from opsmith.operators import Operator
-from opsmith.operators.adopt import functions_call_operators
+from opsmith.operators.adoption.adopt import functions_call_operators
 from opsmith.operators.core.arguments import DTYPES, dtype_name, generic_dtype
 from opsmith.signature import Parameter, TensorType
 from opsmith.signature.solving.inference import infer, result_sizes
+from opsmith.system.scratch import scratch_folder
 from opsmith.targets.exporting.lowering import (
     Choice,
     Lowered,

@@ -7,7 +7,7 @@ from typing import Any
 
 from opsmith.errors import ExportError
 from opsmith.operators import Operator, all_operators
-from opsmith.operators.adopted import all_adopted
+from opsmith.operators.adoption.adopted import all_adopted
 from opsmith.operators.core.onnx_choice import latest, translation_of
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from opsmith.errors import ExportError
 from opsmith.kernels import HOST
-from opsmith.kernels.build import machine
 from opsmith.operators import Operator
 from opsmith.signature import Signature
 from opsmith.signature.dtypes import COMPLEX
+from opsmith.system import machine
 from opsmith.targets.exporting.artifact import OperatorUse
 from opsmith.targets.exporting.lowering import Choice
 from opsmith.targets.exporting.model import Model

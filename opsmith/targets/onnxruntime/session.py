@@ -13,8 +13,8 @@ from torch import Tensor
 
 from opsmith.errors import ArtifactError, OpsmithError
 from opsmith.kernels import HOST
-from opsmith.kernels.build import machine
 from opsmith.operators.core.arguments import DTYPES, dtype_name
+from opsmith.system import machine
 from opsmith.targets.exporting.artifact import Artifact
 from opsmith.targets.exporting.protocol import Runner
 from opsmith.targets.onnx.node import ELEMENT_TYPES

@@ -11,9 +11,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from opsmith.kernels.build.version import version
 from opsmith.operators import Operator
 from opsmith.signature import NO_DEFAULT, Parameter, Signature
+from opsmith.system.version import version
 from opsmith.targets.exporting.artifact import OperatorUse, file_digest
 from opsmith.targets.exporting.operator_export import kernel_of
 from opsmith.targets.exporting.packages import vendoring

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from opsmith.kernels import prebuilt
+from opsmith.kernels.libraries import prebuilt
 
 _FOLDER = Path(__file__).parents[3]
 

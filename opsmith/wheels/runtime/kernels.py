@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opsmith.errors import BuildError
-from opsmith.kernels.build.devices import (
+from opsmith.kernels.toolchain.devices import (
     DEVICES,
     HOST,
     Device,
@@ -18,7 +18,7 @@ from opsmith.kernels.build.devices import (
 from opsmith.signature.model import Signature
 
 if TYPE_CHECKING:
-    from opsmith.kernels.loaded_library import Library
+    from opsmith.kernels.libraries.loaded_library import Library
 
 __all__ = [
     "DEVICES",
@@ -80,7 +80,7 @@ class KernelSource:
             BuildError: the package has no library for this kernel.
             MissingDependencyError: none of its libraries runs on this machine.
         """
-        from opsmith.kernels import prebuilt
+        from opsmith.kernels.libraries import prebuilt
 
         found = prebuilt.find(self.path, self.signature.qualname, self.device)
         if found is None and self.language.api == "torch":
@@ -97,7 +97,7 @@ class KernelSource:
 
     def load(self) -> Library:
         """Load the library into this process; the kernel is not registered yet."""
-        from opsmith.kernels.loaded_library import Library
+        from opsmith.kernels.libraries.loaded_library import Library
 
         return Library(self, self.build())
 

@@ -24,7 +24,7 @@ VERSION = "{version}"
 
 _opsmith = _installed()
 if _opsmith is not None:
-    from opsmith.kernels import prebuilt
+    from opsmith.kernels.libraries import prebuilt
 
     # The package brings its own gates.
     prebuilt.served.append(Path(__file__).parent)

@@ -1,4 +1,4 @@
-"""Replace ``opsmith.kernels.build.version`` in an installed package."""
+"""Replace ``opsmith.system.version`` in an installed package."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from torch import Tensor
 import opsmith
 from opsmith import Unspecified, checks
 from opsmith.checks import all_checks
-from opsmith.checks.case_runner import CaseRunner
-from opsmith.checks.trial import Trial
+from opsmith.checks.trial.case_runner import CaseRunner
+from opsmith.checks.trial.trial import Trial
 
 pytestmark = pytest.mark.slow
 

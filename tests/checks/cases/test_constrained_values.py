@@ -11,7 +11,7 @@ import opsmith
 from opsmith import Between, Index, Positive, Sorted, Starts, Total, checks
 from opsmith.checks.cases.subject import subjects_of
 from opsmith.checks.cases.values import fill
-from opsmith.checks.trial import Settings, Trial
+from opsmith.checks.trial.trial import Settings, Trial
 from opsmith.signature import binding
 
 

@@ -19,7 +19,7 @@ from opsmith.checks.numerics.oracle import RefusedError
 from opsmith.checks.report.rows import Row
 from opsmith.checks.row_history import FirstToTell, History, kernel_of, not_run
 from opsmith.checks.runner import planned
-from opsmith.checks.trial import Settings, Trial
+from opsmith.checks.trial.trial import Settings, Trial
 
 
 @opsmith.op("sampling::everything")

@@ -15,7 +15,7 @@ from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.layouts import EXPANDED
 from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.cases.subject import subjects_of
-from opsmith.checks.trial import Settings, Trial
+from opsmith.checks.trial.trial import Settings, Trial
 from opsmith.signature.items import ItemSizes
 
 

@@ -11,7 +11,7 @@ from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.subject import Subject
 from opsmith.checks.catalogue.cuda import _compare
 from opsmith.checks.harness import Call
-from opsmith.checks.trial import Trial
+from opsmith.checks.trial.trial import Trial
 
 
 @opsmith.op("cuda_orders::doubled")

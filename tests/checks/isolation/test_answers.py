@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from opsmith.checks.cases.failure import Failure
-from opsmith.checks.isolation import supervisor_client
 from opsmith.checks.isolation.kernel_client import Caller
-from opsmith.checks.isolation.supervisor_client import printable
 from opsmith.checks.isolation.wire import Reader, WireError
+from opsmith.system.processes import supervisor_client
+from opsmith.system.processes.supervisor_client import printable
 
 
 class _Process:

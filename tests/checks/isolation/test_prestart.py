@@ -10,9 +10,9 @@ import pytest
 
 from opsmith import checks
 from opsmith.checks.isolation import prestart
-from opsmith.checks.isolation.sandbox.policy import unavailable
 from opsmith.checks.workers import worker_pool
 from opsmith.checks.workers.worker_client import Worker
+from opsmith.system.processes.sandbox.policy import unavailable
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +124,7 @@ def test_the_candidate_of_a_judge_runs_in_a_fork_of_what_was_started_ahead(tmp_p
     program.parent.mkdir()
     program.write_text(f"""
 import sys
-from opsmith.checks.isolation.sandbox import fork_client
+from opsmith.system.processes.sandbox import fork_client
 class Counted(fork_client.ForkServer):
     def __init__(self, *given):
         print("started")

@@ -13,8 +13,8 @@ import opsmith
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import subjects_of
-from opsmith.checks.trial import Trial
-from opsmith.checks.trial_gradients import true_gradients
+from opsmith.checks.trial.trial import Trial
+from opsmith.checks.trial.trial_gradients import true_gradients
 
 CALLS = [0]
 

@@ -17,9 +17,9 @@ from opsmith.checks.report.failure_codes.__main__ import document
 from opsmith.checks.report.rows import Row
 from opsmith.kernels import INCLUDE
 from opsmith.kernels.adapters import kernel_files
-from opsmith.kernels.build.toolchain import find_compiler
-from opsmith.kernels.build.torch_paths import torch_paths
-from opsmith.operators.importing import import_operators
+from opsmith.kernels.toolchain.compilers import find_compiler
+from opsmith.kernels.toolchain.torch_paths import torch_paths
+from opsmith.sources.importing import import_operators
 
 REPOSITORY = Path(__file__).parents[3]
 SOURCES = sorted((REPOSITORY / "opsmith").rglob("*.py"))

@@ -12,10 +12,10 @@ from torch import Tensor
 
 import opsmith
 from opsmith import checks, testing
-from opsmith.checks.isolation import memory, supervisor
-from opsmith.checks.isolation.launch import python
-from opsmith.checks.isolation.supervisor_client import Supervised
-from opsmith.operators.importing import import_operators
+from opsmith.sources.importing import import_operators
+from opsmith.system.processes import memory, supervisor
+from opsmith.system.processes.launch import python
+from opsmith.system.processes.supervisor_client import Supervised
 
 pytestmark = pytest.mark.slow
 
@@ -216,9 +216,9 @@ def test_a_worker_that_still_imports_ends_with_its_parent(importing, tmp_path):
     program = f"""
 import sys, time
 sys.path[:] = {sys.path!r}
-from opsmith.checks.isolation.launch import python
-from opsmith.checks.isolation.supervisor_client import Supervised
-from opsmith.operators.importing import import_operators
+from opsmith.system.processes.launch import python
+from opsmith.system.processes.supervisor_client import Supervised
+from opsmith.sources.importing import import_operators
 Supervised(python("endless")).begin()
 time.sleep(600)
 """
@@ -403,7 +403,7 @@ import os, sys
 from pathlib import Path
 from hypothesis.internal.conjecture import providers
 from opsmith.checks import worker_server
-from opsmith.checks.isolation import supervisor
+from opsmith.system.processes import supervisor
 
 worker_server._import_all()
 supervisor._keep_files_in(Path({str(tmp_path)!r}))

@@ -8,10 +8,10 @@ import faults_endings as endings
 import pytest
 
 from opsmith import checks
-from opsmith.checks.isolation.launch import surroundings
 from opsmith.checks.workers import worker_pool
 from opsmith.checks.workers.worker_client import Worker
-from opsmith.operators.importing import import_operators
+from opsmith.sources.importing import import_operators
+from opsmith.system.processes.launch import surroundings
 
 LEAVES = """
 import os

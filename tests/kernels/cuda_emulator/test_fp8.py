@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from opsmith.kernels import cuda_emulator
-from opsmith.kernels.build import toolchain
+from opsmith.kernels.toolchain import compilers
 
 INCLUDE = Path(cuda_emulator.__file__).parent / "include"
 #: Writes the number that each of 256 bytes is, then for each number read the byte that it becomes.
@@ -47,7 +47,7 @@ def same(a, b) -> bool:
 def test_numbers_of_8_bits_convert_as_those_of_pytorch(tmp_path):
     source, program = tmp_path / "fp8.cpp", tmp_path / "fp8"
     source.write_text(PROGRAM)
-    compiler = toolchain.find_compiler("a test").path
+    compiler = compilers.find_compiler("a test").path
     command = [compiler, "-std=c++20", "-w", f"-I{INCLUDE}", str(source), "-o", str(program)]
     subprocess.run(command, check=True, capture_output=True)
     ties = torch.arange(256, dtype=torch.uint8).view(DTYPES[0]).float().nan_to_num(0)

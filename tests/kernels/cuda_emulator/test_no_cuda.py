@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from opsmith.kernels import cuda_emulator
-from opsmith.kernels.build import toolchain
+from opsmith.kernels.toolchain import compilers
 
 INCLUDE = Path(cuda_emulator.__file__).parent / "include"
 #: Statements of a kernel with what they need, and whether CUDA has them.
@@ -54,7 +54,7 @@ __global__ void kernel(float* real, double* wide, long long* signed64, unsigned 
 def test_what_nvcc_refuses_is_refused_and_what_it_takes_is_not(tmp_path):
     source = tmp_path / "kernel.cpp"
     source.write_text(BEFORE + "\n".join(STATEMENTS) + "\n}\n")
-    command = [toolchain.find_compiler("a test").path, "-std=c++20", f"-I{INCLUDE}"]
+    command = [compilers.find_compiler("a test").path, "-std=c++20", f"-I{INCLUDE}"]
     done = subprocess.run(
         [*command, "-fsyntax-only", "-fmax-errors=0", str(source)], capture_output=True, text=True
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from opsmith.kernels.build import toolchain
+from opsmith.kernels.toolchain import compilers
 from opsmith.targets.aotinductor.build_runner import SOURCES
 
 PROGRAM = """
@@ -64,7 +64,7 @@ int main(int argc, char** argv) {
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("headers")
     (folder / "main.cpp").write_text(PROGRAM)
-    compiler = toolchain.find_compiler("a test")
+    compiler = compilers.find_compiler("a test")
     command = [compiler.path, "-std=c++20", "-Wall", "-Wextra", "-Werror", "-O0", f"-I{SOURCES}"]
     subprocess.run([*command, folder / "main.cpp", "-o", folder / "main"], check=True)
     return folder / "main"

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 import opsmith
 from opsmith import ExportError
-from opsmith.kernels.build.version import version
+from opsmith.system.version import version
 from opsmith.targets import Model, OperatorUse, prepare
 from opsmith.targets.exporting.artifact import TensorSpec
 from opsmith.targets.exporting.model import _plain, operator_behind

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import opsmith
 from opsmith import ArgumentError, ArtifactError
-from opsmith.kernels.build.audit import dynamic_symbols, is_torch
+from opsmith.kernels.toolchain.audit import dynamic_symbols, is_torch
 
 pytestmark = pytest.mark.built  # an artifact with two libraries
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith import checks
-from opsmith.checks.wrapper_modules import PureCall
+from opsmith.checks.exports.wrapper_modules import PureCall
 from opsmith.errors import OpsmithError
 
 BY_BOTH = ["onnx-standard", "onnx-library", "onnx-inline"]

@@ -19,8 +19,8 @@ from opsmith.checks.cases.case import FAILED_BEFORE, Case
 from opsmith.checks.cases.reruns.registered_cases import author_cases
 from opsmith.checks.cases.reruns.rerun_command import file_of
 from opsmith.checks.cases.subject import Subject
-from opsmith.kernels.build.files import cache_folder, key_of, write_atomically
 from opsmith.signature import bind
+from opsmith.system.files import cache_folder, key_of, write_atomically
 
 _FIELDS = ("values", "layouts", "same", "shift")
 

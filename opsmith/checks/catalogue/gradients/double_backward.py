@@ -20,8 +20,8 @@ from opsmith.checks.numerics.gradients import (
 )
 from opsmith.checks.numerics.oracle import Expected, RefusedError, measure, narrow, widen
 from opsmith.checks.protocol import define_check
-from opsmith.checks.trial import Trial
-from opsmith.checks.trial_gradients import random_cotangents
+from opsmith.checks.trial.trial import Trial
+from opsmith.checks.trial.trial_gradients import random_cotangents
 from opsmith.kernels import HOST
 from opsmith.operators.core.arguments import flatten
 from opsmith.signature import Signature

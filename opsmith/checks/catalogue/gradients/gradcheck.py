@@ -23,7 +23,7 @@ from opsmith.checks.numerics.gradients import (
     with_copies_to_write,
 )
 from opsmith.checks.protocol import define_check
-from opsmith.checks.trial import Trial
+from opsmith.checks.trial.trial import Trial
 from opsmith.kernels import HOST
 from opsmith.operators.core.arguments import flatten, map_named_tensors
 from opsmith.signature.dtype_variables import parts

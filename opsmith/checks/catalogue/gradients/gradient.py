@@ -19,8 +19,8 @@ from opsmith.checks.numerics.gradients import (
 )
 from opsmith.checks.numerics.oracle import Expected
 from opsmith.checks.protocol import define_check
-from opsmith.checks.trial import Trial
-from opsmith.checks.trial_gradients import (
+from opsmith.checks.trial.trial import Trial
+from opsmith.checks.trial.trial_gradients import (
     random_cotangents,
     run_backward,
     samples_for_gradients,

@@ -23,7 +23,7 @@ from opsmith.checks.catalogue.gradients.gradient import need_gradient
 from opsmith.checks.numerics.comparison import compare
 from opsmith.checks.numerics.gradients import COTANGENTS, is_differentiable, leaves_of, stopped
 from opsmith.checks.protocol import define_check
-from opsmith.checks.trial import Trial
+from opsmith.checks.trial.trial import Trial
 from opsmith.operators.core.arguments import flatten, map_named_tensors
 
 _Tensors = dict[str, Tensor]

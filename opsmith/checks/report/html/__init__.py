@@ -104,7 +104,7 @@ def render(report: Results, checks: Sequence[ShownCheck]) -> str:
     import torch
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    from opsmith.kernels.build.version import version
+    from opsmith.system.version import version
 
     runtimes = {check.name: check.runtime for check in checks}
     environment = Environment(

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from opsmith.errors import BuildError, DeclarationError, MissingDependencyError
-from opsmith.kernels.build.nvcc import cuda_architectures
 from opsmith.kernels.languages.triton.kernel import TritonKernel
 from opsmith.kernels.languages.triton.variants import Configuration, element_types
+from opsmith.kernels.toolchain.nvcc import cuda_architectures
 
 #: One architecture of each generation of GPUs, for which kernels are compiled by default.
 _USUAL = (80, 90, 100, 120)

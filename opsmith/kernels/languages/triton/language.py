@@ -7,10 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opsmith.kernels.build import toolchain
-from opsmith.kernels.build.files import key_of
-from opsmith.kernels.build.torch_paths import require_torch_for, torch_paths
-from opsmith.kernels.build.units import Generated, Unit
 from opsmith.kernels.codegen import cpp_names
 from opsmith.kernels.codegen.argument_struct import require_supported
 from opsmith.kernels.languages.cpp import Cpp, argument_header
@@ -24,7 +20,11 @@ from opsmith.kernels.languages.triton.variants import (
     configurations,
     dtypes_of,
 )
+from opsmith.kernels.toolchain import compilers
+from opsmith.kernels.toolchain.torch_paths import require_torch_for, torch_paths
+from opsmith.kernels.toolchain.units import Generated, Unit
 from opsmith.signature.dtype_variables import parts
+from opsmith.system.files import key_of
 
 if TYPE_CHECKING:
     from opsmith.kernels.source import KernelSource
@@ -52,7 +52,7 @@ class Triton(Cpp):
 
     def require(self, source: KernelSource, *, torch: bool = True) -> None:
         """Require a C++ compiler, Triton, and a PyTorch for the device."""
-        toolchain.find_compiler(source.what)
+        compilers.find_compiler(source.what)
         require_triton(source.what)
         if torch:
             require_torch_for(source.device_row, source.what, "the kernel is in Triton")

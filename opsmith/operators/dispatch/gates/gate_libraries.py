@@ -17,9 +17,9 @@ import torch
 
 from opsmith import kernels
 from opsmith.errors import OpsmithError
-from opsmith.kernels import prebuilt
-from opsmith.kernels.build import progress, watchdog
-from opsmith.kernels.build.files import digest, key_of
+from opsmith.kernels.libraries import prebuilt
+from opsmith.system import progress, watchdog
+from opsmith.system.files import digest, key_of
 
 #: The interval in which an interrupted block looks whether its loaders have returned.
 _LOOK_SECONDS = 0.1

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from opsmith.compat.post_import import when_imported
 from opsmith.compat.torch_distributed import DTENSORS, has_strategy, replicates_implicitly
 from opsmith.errors import ArgumentError, OpsmithError
 from opsmith.operators.core import registry
@@ -31,6 +30,7 @@ from opsmith.operators.core.arguments import (
     every_tensor_in,
     map_named_tensors,
 )
+from opsmith.system.post_import import when_imported
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DeviceMesh, DTensor

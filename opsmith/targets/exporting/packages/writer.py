@@ -11,9 +11,9 @@ from types import ModuleType
 
 from opsmith import errors
 from opsmith.errors import ArtifactError, ExportError
-from opsmith.kernels.build.version import version
 from opsmith.operators import Operator
 from opsmith.signature import Signature
+from opsmith.system.version import version
 from opsmith.targets.exporting.artifact import Artifact
 
 _count = itertools.count()

@@ -18,8 +18,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opsmith.compat.gc_pause import uncollected
-from opsmith.compat.quiet_loggers import silenced
 from opsmith.compat.torch_modules import DECOMPOSITIONS, REFERENCES
 from opsmith.compat.torch_ops import OpOverload
 from opsmith.compat.torch_symbols import fourier_without_layout
@@ -34,6 +32,8 @@ from opsmith.operators.core.arguments import DTYPES
 from opsmith.operators.core.source_location import line_of
 from opsmith.signature import Parameter
 from opsmith.signature.dtype_variables import parts
+from opsmith.system.gc_pause import uncollected
+from opsmith.system.quiet_loggers import silenced
 from opsmith.targets.exporting.symbolic_sizes import kept_sizes
 from opsmith.targets.jax.derivatives.examples import generic_dtypes, made_up, registered
 from opsmith.targets.jax.derivatives.model import (

@@ -12,7 +12,7 @@ import opsmith
 from opsmith.checks.cases.reruns.rerun_command import command_of
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import subjects_of
-from opsmith.checks.snippet import repeated
+from opsmith.checks.reproduction.snippet import repeated
 from opsmith.operators.core.source_location import shown_path
 
 torch.library.define("rerun_adopted::double", "(Tensor x) -> Tensor")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith import checks
-from opsmith.operators.importing import import_all
+from opsmith.sources.importing import import_all
 
 TODAY = Path(__file__).parents[4] / "examples" / "todays_operators"
 

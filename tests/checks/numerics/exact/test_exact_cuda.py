@@ -10,7 +10,7 @@ from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.catalogue.cuda import kernels_in_cuda
 from opsmith.checks.catalogue.exact import prepare
-from opsmith.checks.trial import Trial
+from opsmith.checks.trial.trial import Trial
 
 
 @opsmith.op("exact_tests::reduced")

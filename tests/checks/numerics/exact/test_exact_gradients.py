@@ -12,7 +12,7 @@ from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.catalogue.exact import compare_cases, compiled, prepare
-from opsmith.checks.trial import Trial
+from opsmith.checks.trial.trial import Trial
 
 How = Annotated[int, opsmith.Between(0, 1)]
 

@@ -6,7 +6,7 @@ from formulas import FAULTS, FORMULAS, arguments, formulas
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.catalogue.exact import compiled, prepare
-from opsmith.checks.trial import Trial
+from opsmith.checks.trial.trial import Trial
 
 
 @pytest.fixture(scope="module")

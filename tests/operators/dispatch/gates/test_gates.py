@@ -18,10 +18,10 @@ from torch import Tensor
 import opsmith
 from opsmith.errors import BuildError, OpsmithError
 from opsmith.kernels import KernelSource, Recipe, kernel_source
-from opsmith.kernels.build.watchdog import watched
 from opsmith.operators.dispatch.gates import argument_gate, autograd_gate, gate_libraries
 from opsmith.operators.dispatch.gates.argument_gate import ArgumentGate, build_for_programs
 from opsmith.signature import Signature, signature_of
+from opsmith.system.watchdog import watched
 
 
 class Function:

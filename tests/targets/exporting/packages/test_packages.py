@@ -14,7 +14,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith import ArtifactError, CheckError, ExportError
-from opsmith.kernels.build.version import version
+from opsmith.system.version import version
 from opsmith.targets.exporting.artifact import Agreement, Artifact, File, Manifest
 from opsmith.targets.exporting.operator_export import compare_operators, kernel_of, obstacle
 from opsmith.targets.exporting.packages import runtime, writer

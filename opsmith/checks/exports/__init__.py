@@ -1,0 +1,1 @@
+"""Export a check's operator, run what was exported, and compare the results."""

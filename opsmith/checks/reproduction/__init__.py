@@ -1,0 +1,1 @@
+"""Write Python that shows a failure outside the checks."""

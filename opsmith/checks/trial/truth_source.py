@@ -1,0 +1,83 @@
+"""Compute the right results for a check's cases, or take them from another row of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from opsmith.checks.cases import layouts
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.reference_call import run_reference
+from opsmith.checks.cases.settings import Settings
+from opsmith.checks.numerics.comparison import compare
+from opsmith.checks.numerics.oracle import Expected, expected_of, require_accepted
+from opsmith.checks.numerics.oracle_cache import Truth, kept_truth
+from opsmith.operators import Operator
+from opsmith.system.files import key_of
+
+
+@dataclass
+class TruthSource:
+    """Gives the right results for the cases of one check.
+
+    Attributes:
+        operator: the operator.
+        settings: the settings of the run, with the folder for results that rows share.
+        notes: remarks for the report; here, that the reference disagrees with itself.
+    """
+
+    operator: Operator
+    settings: Settings
+    notes: list[str]
+    _disagrees: bool = False
+
+    def truth(self, case: Case) -> Expected:
+        """Return the right results for `case`."""
+
+        def compute(known: Mapping[str, Any] | None) -> Expected:
+            return expected_of(self.operator, case.values, known)
+
+        truth = self.kept(case, compute)
+        if not self._disagrees and any(how != layouts.CONTIGUOUS for how in case.layouts.values()):
+            self._compare_reference(case, truth)
+        return truth
+
+    def kept(
+        self,
+        case: Case,
+        compute: Callable[[Mapping[str, Any] | None], Truth],
+        beside: Sequence[Tensor] | None = None,
+    ) -> Truth:
+        """Return the right results for `case`, reusing those of another row of the run."""
+        once = case.sampled and self.settings.repeats == 1
+        if not (self.settings.truths and self.settings.shared) or once:
+            return compute(None)
+        # The right results do not depend on the memory layout of the arguments.
+        plain = replace(case, layouts={}, same=(), shift=0)
+        facts = [self.operator.name, plain.digest]
+        if beside is not None:
+            facts.append(replace(plain, values={"": list(beside)}).digest)
+        return kept_truth(Path(self.settings.shared, "truths", key_of(facts)), compute)
+
+    def accept(self, case: Case) -> None:
+        """Refuse a sampled `case` that the reference refuses."""
+        if case.sampled:
+            require_accepted(self.operator, case.values)
+
+    def _compare_reference(self, case: Case, truth: Expected) -> None:
+        """Add a note if the reference itself gives different results for the layout of the case."""
+        try:
+            _, given = run_reference(self.operator, case.make())
+        except Exception:
+            return
+        problem = compare(given, truth).problem
+        if problem is not None:
+            self._disagrees = True
+            self.notes.append(
+                "the reference disagrees with itself between memory layouts. Called with "
+                f"{case.describe()}, {problem}. What it gives for contiguous copies is right here"
+            )

@@ -1,0 +1,1 @@
+"""Load the libraries of kernels that were built here or came in a package."""

@@ -1,0 +1,127 @@
+"""Find the compiler, CMake and Ninja, and say what to do if one is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from opsmith.errors import MissingDependencyError
+from opsmith.system.files import cache_folder, read_json, write_atomically
+
+_LAUNCHERS = ("ccache", "sccache", "distcc")
+_INSTALL = (
+    "Install one (Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++; "
+    "macOS: xcode-select --install), or set CXX to the path of yours."
+)
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C++ compiler.
+
+    Attributes:
+        path: the executable.
+        version: its output for ``--version``.
+        launcher: the compiler cache to run it through (``CXX="ccache g++"``), if any.
+        flags: the further words of ``CXX``, and those of ``CXXFLAGS``.
+        link_flags: the words of ``LDFLAGS``.
+    """
+
+    path: str
+    version: str
+    launcher: str | None = None
+    flags: tuple[str, ...] = ()
+    link_flags: tuple[str, ...] = ()
+
+    @property
+    def is_gcc(self) -> bool:
+        """Return whether the compiler is GCC, whatever its file is called."""
+        # GCC's version text contains these words in every language.
+        return "Free Software Foundation" in self.version
+
+
+def find_compiler(what: str) -> Compiler:
+    """Return the compiler that ``CXX`` names, else the first of g++, clang++ and c++ on the PATH.
+
+    Args:
+        what: what the compiler is needed for, for the message.
+
+    Raises:
+        MissingDependencyError: there is no compiler.
+    """
+    words = shlex.split(os.environ.get("CXX", ""))
+    launcher = None
+    if words and Path(words[0]).name in _LAUNCHERS and len(words) > 1:
+        launcher, words = shutil.which(words[0]), words[1:]
+    if words:
+        path = shutil.which(words[0])
+        if path is None:
+            raise MissingDependencyError(
+                f"{what}: CXX names the C++ compiler {words[0]!r}, and there is no such program. "
+                f"{_INSTALL}"
+            )
+    else:
+        candidates = (shutil.which(name) for name in ("g++", "clang++", "c++"))
+        path = next((found for found in candidates if found), None)
+        if path is None:
+            raise MissingDependencyError(
+                f"{what}: needs a C++ compiler, and none is on the PATH. {_INSTALL}"
+            )
+    flags = (*words[1:], *shlex.split(os.environ.get("CXXFLAGS", "")))
+    link_flags = tuple(shlex.split(os.environ.get("LDFLAGS", "")))
+    return Compiler(path, tool_version(path, what), launcher, flags, link_flags)
+
+
+def tool_version(path: str, what: str) -> str:
+    """Return the output of ``path --version``, cached until the file changes.
+
+    Raises:
+        MissingDependencyError: the program does not run.
+    """
+    real = os.path.realpath(path)
+    status = os.stat(real)
+    stamp = [status.st_mtime_ns, status.st_size]
+    memory = cache_folder() / "compilers.json"
+    known = read_json(memory, dict) or {}
+    entry = known.get(real)
+    if isinstance(entry, dict) and entry.get("stamp") == stamp and "version" in entry:
+        return str(entry["version"])
+    try:
+        process = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, check=True, timeout=60
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise MissingDependencyError(
+            f"{what}: the compiler {path} does not run: {error}"
+        ) from error
+    known[real] = {"stamp": stamp, "version": process.stdout.strip()}
+    write_atomically(memory, json.dumps(known, indent=1))
+    return str(known[real]["version"])
+
+
+def executable(tool: str, what: str) -> str:
+    """Return the path of ``cmake`` or ``ninja``: the installed package's, else that on the PATH.
+
+    Raises:
+        MissingDependencyError: the tool is not installed.
+    """
+    try:
+        if tool == "cmake":
+            from cmake import CMAKE_BIN_DIR as folder
+        else:
+            from ninja import BIN_DIR as folder
+        # Take the program in the package: the script of that name in bin/ starts a Python first.
+        path = shutil.which(tool, path=str(folder))
+    except ImportError:
+        path = None
+    path = path or shutil.which(tool)
+    if path is None:
+        raise MissingDependencyError(
+            f"{what}: needs {tool}, which is not installed. Get it: pip install {tool}"
+        )
+    return path

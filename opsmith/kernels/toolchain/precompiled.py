@@ -1,0 +1,230 @@
+"""Precompile opsmith's own headers after several sources shared the same flags.
+
+Compiling a kernel spends most of its time on ``opsmith/kernel.h`` and the headers of PyTorch and
+the standard library that it includes. Precompiling them takes as long as it saves in four sources,
+and 80 MB of disk. So it is done after the first few sources that are compiled with the same flags,
+and for a few sets of flags only.
+
+The precompiled header is included before the first line of a source, so only a source that begins
+with this header may use it. Sources with different include folders share a precompiled header, as
+long as these folders have no file that would be included in place of another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from opsmith.kernels.toolchain import units
+from opsmith.kernels.toolchain.cmake import RELEASE, options_of
+from opsmith.kernels.toolchain.toolset import Toolset
+from opsmith.kernels.toolchain.units import Unit
+from opsmith.system.files import cache_folder, digest, key_of, make_folder, once, write_atomically
+from opsmith.system.progress import run
+from opsmith.system.scratch import scratch_folder
+
+_log = logging.getLogger("opsmith")
+
+#: The number of sources compiled with the same flags before their header is precompiled.
+AFTER = 4
+#: The number of sets of flags whose precompiled headers are kept.
+MOST = 6
+_HEADER = "opsmith/kernel.h"
+#: The header of arguments that opsmith generates begins with this, which begins with `_HEADER`.
+_ARGUMENTS = "opsmith/detail/args.h"
+_BEGINS = re.compile(
+    r"""(?: \s | //[^\n]*(?<!\\)\n | /\*(?:[^*]|\*(?!/))*\*/ | \#pragma\ once\n )*
+        \#include\s*[<"]([^>"]+)[>"]""",
+    re.VERBOSE,
+)
+#: Options that include a file first, or that change the language of the source.
+_BEFORE = ("-include", "-imacros", "-x")
+
+
+@dataclass(frozen=True)
+class Precompiled:
+    """A precompiled header.
+
+    Attributes:
+        header: the file to include first; the compiler finds the precompiled file beside it.
+        included: the precompiled files that belong neither to the system nor to PyTorch.
+        files: all precompiled files.
+    """
+
+    header: Path
+    included: tuple[Path, ...]
+    files: tuple[Path, ...]
+
+    def is_same_with(self, include_dirs: Sequence[Path]) -> bool:
+        """Return whether a compiler with these further include folders includes the same files."""
+        for folder in include_dirs:
+            try:
+                own = {path.name for path in folder.iterdir()}
+            except OSError:
+                continue
+            for path in self.files:
+                parts = path.parts
+                for first, name in enumerate(parts):
+                    if name in own and folder.joinpath(*parts[first:]).is_file():
+                        return False
+        return True
+
+    def given_to(self, flags: Sequence[str]) -> tuple[str, ...]:
+        """Return `flags`, with an option first that includes the header."""
+        return ("-include", str(self.header), *flags)
+
+
+def folder() -> Path:
+    """Return the folder of the precompiled headers."""
+    return cache_folder() / "precompiled"
+
+
+def precompiled(unit: Unit, tools: Toolset) -> Precompiled | None:
+    """Return the precompiled header for a unit about to be compiled; make it if it is due.
+
+    Args:
+        unit: the unit; its generated files are written already.
+        tools: the tools that compile it.
+
+    Returns:
+        `None` where the unit does not begin with the header, or its compiler is not GCC, or too few
+        units have been compiled with the same flags so far, or its include folders have other files
+        of the same names.
+    """
+    if not _may_have(unit, tools):
+        return None
+    owners = _owners(unit)
+    words = options_of(replace(unit, include_dirs=owners), tools).words()
+    place = folder() / _key(unit.begins_with, words, owners, tools)
+    known = _find(place)
+    if known is None:
+        make_folder(place)
+        with (place / "compiled").open("ab") as compiled:
+            compiled.write(b".")
+            if compiled.tell() <= AFTER:
+                return None
+        header = unit.begins_with
+        known = once(place, lambda: _find(place), lambda: _make(place, header, words, tools))
+    others = [path for path in unit.include_dirs if path not in owners]
+    if known is None or not known.is_same_with(others):
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(_built(place))
+    return known
+
+
+def _may_have(unit: Unit, tools: Toolset) -> bool:
+    others = unit.language or unit.compiler or unit.full_torch or tools.compiler.launcher
+    # Only GCC silently skips a precompiled header that does not fit.
+    if others or not tools.compiler.is_gcc:
+        return False
+    if any(flag.startswith(_BEFORE) for flag in (*tools.compiler.flags, *unit.flags)):
+        return False
+    generated = unit.generated.render()
+    ours = (units.INCLUDE, *_owners(unit))
+    if any((folder / name).exists() for folder in ours for name in generated):  # shadows ours
+        return False
+    try:
+        text = unit.path.read_text(errors="replace")
+    except OSError:
+        return False
+    return begins_with_header(text, generated, unit.begins_with)
+
+
+def _owners(unit: Unit) -> tuple[Path, ...]:
+    """Return the unit's include folders that have the header which it begins with."""
+    return tuple(path for path in unit.include_dirs if (path / unit.begins_with).is_file())
+
+
+def begins_with_header(text: str, generated: Mapping[str, str], header: str = _HEADER) -> bool:
+    """Return whether a source includes a header of opsmith's before anything else.
+
+    Args:
+        text: the source.
+        generated: the text of each generated file, by name; one of them may include the header.
+        header: the header's name.
+    """
+    names = (header, _ARGUMENTS) if header == _HEADER else (header,)
+    for _ in range(len(generated) + 1):
+        first = _BEGINS.match(text)
+        if first is None:
+            return False
+        if first[1] in names:
+            return True
+        text = generated.get(first[1], "")
+    return False
+
+
+def _key(header: str, words: Sequence[str], owners: Sequence[Path], tools: Toolset) -> str:
+    headers = [
+        {str(path.relative_to(own)): digest(path) for path in sorted(own.rglob("*.h"))}
+        for own in (units.INCLUDE, *owners)
+    ]
+    facts = tools.facts(full_torch=True)
+    return key_of([header, list(words), headers, facts, digest(Path(__file__))])
+
+
+def _built(place: Path) -> Path:
+    return place / "kernel.h.gch"
+
+
+def _find(place: Path) -> Precompiled | None:
+    try:
+        known = json.loads((place / "included.json").read_text())
+        included, files = (tuple(map(Path, known[name])) for name in ("included", "files"))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if not _built(place).is_file():
+        return None
+    return Precompiled(place / "kernel.h", included, files)
+
+
+def _make(place: Path, name: str, words: Sequence[str], tools: Toolset) -> Precompiled | None:
+    header = place / "kernel.h"
+    write_atomically(header, f"#include <{name}>\n")
+    with scratch_folder("headers") as work:
+        made, depends = work / "kernel.h.gch", work / "kernel.d"
+        command = [
+            *(tools.compiler.path, *RELEASE, *words, "-MD", "-MF", str(depends)),
+            *("-x", "c++-header", str(header), "-o", str(made)),
+        ]
+        done = run(command, os.environ, f"precompiling {name}")
+        if done.returncode != 0:
+            # Compiling the source reports the same error, so only log it here.
+            _log.debug("%s could not be precompiled:\n%s", name, done.stdout)
+            (place / "compiled").unlink(missing_ok=True)
+            return None
+        files = sorted({path for path in _files(depends.read_text()) if path != header})
+        found = {
+            "included": [str(path) for path in files if not tools.owns(path)],
+            "files": [str(path) for path in files],
+        }
+        write_atomically(_built(place), made.read_bytes())
+        write_atomically(place / "included.json", json.dumps(found))
+    _keep_few()
+    return _find(place)
+
+
+def _files(rule: str) -> list[Path]:
+    """Return the files that a rule of a Makefile depends on."""
+    _, _, after = rule.replace("\\\n", " ").partition(": ")
+    words = re.split(r"(?<!\\)\s+", after.strip())
+    return [Path(os.path.normpath(word.replace("\\ ", " "))) for word in words]
+
+
+def _keep_few() -> None:
+    """Remove the least recently used precompiled headers."""
+    built = []
+    for place in folder().iterdir():
+        with contextlib.suppress(OSError):
+            built.append((_built(place).stat().st_mtime_ns, place))
+    for _, place in sorted(built, reverse=True)[MOST:]:
+        # The header itself stays: a running compiler may be about to read its text.
+        for gone in (_built(place), place / "included.json", place / "compiled"):
+            gone.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""Adopt operators that another library defined."""

@@ -1,0 +1,1 @@
+"""Find and import the files and modules in which users declare operators."""

@@ -1,0 +1,1 @@
+"""Serve every room: files, scratch folders, locks, processes. It knows no operator."""
