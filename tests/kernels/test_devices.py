@@ -89,7 +89,6 @@ def test_only_the_table_and_the_languages_name_a_device() -> None:
         package / "targets" / "onnxruntime" / "providers.py",  # ... of a provider
         package / "targets" / "aotinductor" / "compile.py",  # ... of a setting of Inductor
         package / "signature" / "binding.py",  # what messages call the device of no tensor
-        package / "checks" / "report" / "failure_codes",  # where it is the name of a page
     }
     named = [
         f"{path.relative_to(package)}:{node.lineno} {node.value}"

@@ -12,8 +12,7 @@ from emulated_sources import obstacle
 from opsmith import checks
 from opsmith.checks import protocol
 from opsmith.checks.cases import search
-from opsmith.checks.report.failure_codes import UnknownCodeError, catalogue, explanation
-from opsmith.checks.report.failure_codes.__main__ import document
+from opsmith.checks.report.failure_codes import UnknownCodeError, catalogue, explanation, page
 from opsmith.checks.report.rows import Row
 from opsmith.kernels import INCLUDE
 from opsmith.kernels.adapters import kernel_files
@@ -61,10 +60,13 @@ def test_every_explanation_is_whole():
         assert BLOCK.search(entry.example), entry.code
 
 
-def test_the_page_in_the_docs_is_what_the_catalogue_says():
-    assert (REPOSITORY / "docs" / "reference" / "failures.md").read_text() == document(), (
-        "run: python -m opsmith.checks.report.failure_codes > docs/reference/failures.md"
-    )
+def test_the_page_stands_once_and_its_table_lists_every_entry():
+    assert page() == (REPOSITORY / "docs" / "reference" / "failures.md").read_text()
+    assert (REPOSITORY / "opsmith" / "checks" / "report" / "failures.md").is_symlink()
+    table = page().partition("| code | what is wrong |\n|---|---|\n")[2].partition("\n\n")[0]
+    assert table.splitlines() == [
+        f"| [`{code}`](#{code.lower()}) | {entry.title} |" for code, entry in catalogue().items()
+    ]
 
 
 def test_a_code_is_found_however_it_is_written():
@@ -93,7 +95,7 @@ def test_a_failure_in_full_says_how_to_read_about_its_code():
 
 # --- the examples --------------------------------------------------------------------------------
 
-PRELUDE = next(body for kind, body in BLOCK.findall(document()) if kind == "py")
+PRELUDE = next(body for kind, body in BLOCK.findall(page()) if kind == "py")
 #: Such kernels take a process with them, or have to be built. Those of test_worker.py and of
 #: harness/test_rows.py have the same faults, and these codes.
 ELSEWHERE = {"OPS-CALL-CRASH", "OPS-CALL-EXIT", "OPS-CALL-HANG"}

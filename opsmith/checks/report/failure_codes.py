@@ -1,8 +1,7 @@
 """The catalogue of failure codes: meaning, cause, example and remedy of each.
 
-The Markdown files in this folder are the only source of the catalogue. ``opsmith explain`` shows
-one entry, and ``python -m opsmith.checks.report.failure_codes`` prints
-``docs/reference/failures.md`` with all entries.
+``docs/reference/failures.md`` is the only source of the catalogue. ``failures.md`` beside this file
+is a link to it, which a wheel holds as a copy.
 """
 
 from __future__ import annotations
@@ -16,17 +15,6 @@ from pathlib import Path
 
 from opsmith.errors import OpsmithError
 
-_PAGES = (
-    "values",
-    "exact",
-    "sizes",
-    "calls",
-    "memory",
-    "cuda",
-    "gradients",
-    "sharding",
-    "runtimes",
-)
 _ENTRY = re.compile(
     r"(?P<title>\S.*?)\n\n"
     r"\*\*Cause\.\*\* (?P<cause>.+?)\n\n"
@@ -48,7 +36,7 @@ class Explanation:
 
     Attributes:
         code: ``OPS-AREA-WHAT``; the meaning of a code never changes between versions.
-        family: the heading of its page.
+        family: the heading above it.
         title: the problem in one sentence.
         cause: the usual causes.
         example: a small operator with this failure, and the message about it.
@@ -65,24 +53,24 @@ class Explanation:
 
 @functools.cache
 def catalogue() -> Mapping[str, Explanation]:
-    """Return all explanations by code, in the order of the pages."""
+    """Return all explanations by code, in the order of the page."""
     found: dict[str, Explanation] = {}
-    for name in _PAGES:
-        head, *entries = re.split(r"^## ", page(name), flags=re.MULTILINE)
-        family = head.splitlines()[0].removeprefix("# ")
+    _, *families = re.split(r"^## ", page(), flags=re.MULTILINE)
+    for section in families:
+        family, *entries = re.split(r"^### ", section, flags=re.MULTILINE)
         for entry in entries:
             code, _, body = entry.partition("\n")
             parts = _ENTRY.fullmatch(body.strip())
             if parts is None or code in found:
-                raise ValueError(f"{name}.md: {code} is not an entry, or there are two")
+                raise ValueError(f"failures.md: {code} is not an entry, or there are two")
             words = {part: text.strip() for part, text in parts.groupdict().items()}
-            found[code] = Explanation(code, family, **words)
+            found[code] = Explanation(code, family.splitlines()[0], **words)
     return found
 
 
-def page(name: str) -> str:
-    """Return the text of one page of the catalogue."""
-    return Path(__file__).with_name(f"{name}.md").read_text(encoding="utf-8")
+def page() -> str:
+    """Return the text of the page of all entries."""
+    return Path(__file__).with_name("failures.md").read_text(encoding="utf-8")
 
 
 def explanation(code: str) -> Explanation:
