@@ -26,6 +26,7 @@ help:
 	@echo "make test-all  the same, then the slow tests: what continuous integration runs"
 	@echo "make lint      the same without tests"
 	@echo "make format    let ruff and clang-format rewrite the files"
+	@echo "make size      print how many lines each part of opsmith has"
 	@echo "make docs      write the documentation's site to build/site, every link checked"
 	@echo "make clean     remove .venv and all caches of this folder"
 	@echo
@@ -202,6 +203,11 @@ format: .venv/installed
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 	@$(BIN)/clang-format -i $(CXX_FILES)
+
+# tests/test_size.py holds the sum to the number in tests/size.txt.
+.PHONY: size
+size:
+	@$(PYTHON) tests/size.py
 
 .PHONY: bench
 bench: .venv/installed
