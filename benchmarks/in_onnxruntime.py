@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 import opsmith
 from opsmith.targets.exporting.artifact import Artifact
-from opsmith.targets.onnxruntime.session import Session, silent_options
+from opsmith.targets.onnxruntime.session import OnnxRuntimeSession, silent_options
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -49,11 +49,11 @@ class Pool(nn.Module):
         return pooled
 
 
-def session(artifact: Artifact) -> Session:
+def session(artifact: Artifact) -> OnnxRuntimeSession:
     """Load with as many threads as PyTorch has."""
     options = silent_options()
     options.intra_op_num_threads = torch.get_num_threads()
-    return Session(artifact, options)
+    return OnnxRuntimeSession(artifact, options)
 
 
 def contestants(

@@ -1,5 +1,6 @@
 """The arrows between the parts: what may import what, and what is imported late."""
 
+import ast
 import subprocess
 import sys
 from collections import defaultdict
@@ -92,6 +93,19 @@ for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
 """
     done = run_python(script)
     assert done.returncode == 0, done.stderr
+
+
+def test_no_two_classes_have_one_name():
+    places = defaultdict(list)
+    for path in sorted((REPOSITORY / "opsmith").rglob("*.py")):
+        # In a wheel these modules stand in for opsmith's, so their classes are called alike.
+        if "wheels/runtime" in path.as_posix():
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(f"{path.relative_to(REPOSITORY)}:{node.lineno}")
+    assert len(places) > 400
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
 def test_the_tests_import_each_other_by_names_of_their_own():

@@ -177,7 +177,7 @@ def run(
         found.unsharded[operator.name] = sentences
         for label, arguments in _calls(subject, chosen, sizes, cases):
             for mesh in meshes:
-                call = _Call(operator, label, chosen or "", arguments, tuple(mesh))
+                call = _MeshCall(operator, label, chosen or "", arguments, tuple(mesh))
                 rows = list(call.rows(progress or (lambda *_: None)))
                 found.rows += rows
                 if on_group is not None:
@@ -231,7 +231,7 @@ def _empty(supply: Supply, size: Mapping[str, int] = _NO_SIZES) -> dict[str, Any
 
 
 @dataclass(frozen=True)
-class _Call:
+class _MeshCall:
     """One operator with arguments of one size, on one mesh."""
 
     operator: Operator

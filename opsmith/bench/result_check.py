@@ -20,7 +20,7 @@ from opsmith.operators import Operator
 _SLOW = 0.3
 
 
-class Verdict:
+class Verifier:
     """Compares results with the reference in double precision.
 
     The tolerance is the one of the checks, measured at every element. If that takes long, it is

@@ -23,7 +23,7 @@ from opsmith.bench.figures import (
 )
 from opsmith.bench.inputs import Batch, Supply, supplies
 from opsmith.bench.machine import Machine, describe
-from opsmith.bench.result_check import Verdict
+from opsmith.bench.result_check import Verifier
 from opsmith.bench.timer import Entry, NotTimedError, Stopwatch
 from opsmith.checks.cases.subject import REFERENCE, Subject, subjects_of
 from opsmith.errors import OpsmithError
@@ -219,7 +219,7 @@ class _Race:
         self._device = device
         self._machine.dtype = supply.dtype if supply.dtype == "float64" else "float32"
         self._verdicts = {
-            goes_back: Verdict(supply.operator, gradient=goes_back) for goes_back in (False, True)
+            goes_back: Verifier(supply.operator, gradient=goes_back) for goes_back in (False, True)
         }
         self._lanes = [_Lane(entry.name, stopwatch) for entry, stopwatch in lanes]
         for lane, (entry, _) in zip(self._lanes, lanes, strict=True):

@@ -236,7 +236,7 @@ def _caller(
     # PyTorch refuses a device in a fork of a process that has looked for devices, as this one has.
     if forked and device == HOST:
         launch = fork(
-            lambda own: kernel_server.serve(own, kernel_server.Known(operator)), hide=(answers,)
+            lambda own: kernel_server.serve(own, kernel_server.Single(operator)), hide=(answers,)
         )
         caller = Caller(launch, request["limit"], again=False, alive=alive)
     else:

@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 
 from opsmith.drafting import describing, dimensions, examples, limits, writing
-from opsmith.drafting.subject import Subject, of_function, of_overload, refuse_written
+from opsmith.drafting.subject import Origin, of_function, of_overload, refuse_written
 from opsmith.errors import DeclarationError
 from opsmith.operators.adoption.adopt import overload_of
 
@@ -56,7 +56,7 @@ def draft_function(
     return writing.function(draft, module, name)
 
 
-def _draft(subject: Subject, example: str | None) -> writing.Draft:
+def _draft(subject: Origin, example: str | None) -> writing.Draft:
     subject, given = examples.found(subject, example, subject.name)
     values = limits.with_optional(subject, dimensions.specs(given))
     sizes, device = describing.sizes_of(subject, values)

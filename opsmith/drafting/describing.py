@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from opsmith.drafting import dimensions, limits, meaning, writing
-from opsmith.drafting.subject import Argument, Spec, Subject
+from opsmith.drafting.subject import DraftArgument, Origin, Spec
 from opsmith.kernels import HOST
 
 
-def sizes_of(subject: Subject, values: Mapping[str, Any]) -> tuple[dimensions.Sizes, str]:
+def sizes_of(subject: Origin, values: Mapping[str, Any]) -> tuple[dimensions.Sizes, str]:
     """Find the free sizes on ``meta``, or on the CPU if the fake kernel accepts too much."""
     sizes, device = _sizes_of(subject, values)
     for name, value in values.items():
@@ -25,7 +25,7 @@ def sizes_of(subject: Subject, values: Mapping[str, Any]) -> tuple[dimensions.Si
     return sizes, device
 
 
-def _sizes_of(subject: Subject, values: Mapping[str, Any]) -> tuple[dimensions.Sizes, str]:
+def _sizes_of(subject: Origin, values: Mapping[str, Any]) -> tuple[dimensions.Sizes, str]:
     if subject.results(values, "meta") is not None:
         sizes = dimensions.infer(values, lambda call: subject.results(call, "meta"))
         taken = subject.takes([sizes.at(at) for at in sizes.vary(6)])
@@ -35,7 +35,7 @@ def _sizes_of(subject: Subject, values: Mapping[str, Any]) -> tuple[dimensions.S
 
 
 def described(
-    subject: Subject, sizes: dimensions.Sizes, device: str, given: Mapping[str, Any]
+    subject: Origin, sizes: dimensions.Sizes, device: str, given: Mapping[str, Any]
 ) -> writing.Draft:
     """Find everything that a declaration states, by calls with these sizes.
 
@@ -112,7 +112,7 @@ def _wild(sizes: dimensions.Sizes) -> list[dict[str, Any]]:
     return [*drawn, *(sizes.at({**sizes.all, name: 0}) for name in sizes.all)]
 
 
-def _limits_of(subject: Subject, sizes: dimensions.Sizes) -> dict[str, limits.Limits]:
+def _limits_of(subject: Origin, sizes: dimensions.Sizes) -> dict[str, limits.ValueLimits]:
     """Return the limits of numbers and integer tensors among the arguments, by name."""
     found = {}
     for one in subject.arguments:
@@ -124,9 +124,9 @@ def _limits_of(subject: Subject, sizes: dimensions.Sizes) -> dict[str, limits.Li
 
 
 def _shapes(
-    subject: Subject,
+    subject: Origin,
     sizes: dimensions.Sizes,
-    found: dict[str, limits.Limits],
+    found: dict[str, limits.ValueLimits],
     results: dimensions.Results,
 ) -> tuple[dict[str, str], list[str | None] | None]:
     """Return shapes of arguments, and of results if they follow; this may narrow `found`."""
@@ -159,7 +159,7 @@ def _shapes(
 
 
 def _tried(
-    one: Argument, found: Mapping[str, limits.Limits], sizes: dimensions.Sizes
+    one: DraftArgument, found: Mapping[str, limits.ValueLimits], sizes: dimensions.Sizes
 ) -> tuple[Any, ...]:
     """Return values of a non-tensor argument, among them all that change the shapes of results."""
     if one.kind == "bool":
@@ -177,7 +177,7 @@ def _is_integer(value: Any) -> bool:
 
 
 def _labels(
-    subject: Subject,
+    subject: Origin,
     values: Mapping[str, Any],
     floats: tuple[torch.dtype, ...],
     variables: Mapping[str, str],
@@ -203,7 +203,7 @@ def _labels(
 
 
 def _data_dependent(
-    subject: Subject, sizes: dimensions.Sizes, worded: list[str | None] | None
+    subject: Origin, sizes: dimensions.Sizes, worded: list[str | None] | None
 ) -> tuple[list[str], list[str | None] | None]:
     """Return the sizes that depend on the tensors' values, and result shapes that name them."""
     runs = [subject.results(sizes.values, HOST, seed) for seed in range(4)]

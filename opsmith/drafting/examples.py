@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from opsmith.drafting.subject import Argument, Spec, Subject, with_example
+from opsmith.drafting.subject import DraftArgument, Origin, Spec, with_example
 from opsmith.errors import DeclarationError
 from opsmith.kernels import HOST
 
@@ -42,7 +42,7 @@ class NoCallError(DeclarationError):
     """No call was found that the operator accepts."""
 
 
-def found(subject: Subject, written: str | None, name: str) -> tuple[Subject, dict[str, Any]]:
+def found(subject: Origin, written: str | None, name: str) -> tuple[Origin, dict[str, Any]]:
     """Return the subject and the arguments of an accepted call, tensors as `Spec` or as given.
 
     Args:
@@ -71,7 +71,7 @@ def found(subject: Subject, written: str | None, name: str) -> tuple[Subject, di
     )
 
 
-def _given(subject: Subject, written: str) -> tuple[Subject, dict[str, Any]]:
+def _given(subject: Origin, written: str) -> tuple[Origin, dict[str, Any]]:
     def bound(*args: Any, **kwargs: Any) -> inspect.BoundArguments:
         parameters = [
             inspect.Parameter(
@@ -102,7 +102,7 @@ def _given(subject: Subject, written: str) -> tuple[Subject, dict[str, Any]]:
     return subject, values
 
 
-def sources(subject: Subject, written: str | None) -> dict[str, str]:
+def sources(subject: Origin, written: str | None) -> dict[str, str]:
     """Return the Python text of each argument of an example; nothing if it unpacks with ``*``.
 
     Args:
@@ -121,7 +121,7 @@ def sources(subject: Subject, written: str | None) -> dict[str, str]:
     return {name: ast.unparse(node) for name, node in given.items()}
 
 
-def _may_take(subject: Subject, values: Mapping[str, Any]) -> bool:
+def _may_take(subject: Origin, values: Mapping[str, Any]) -> bool:
     """Return whether the fake kernel accepts a call, or the operator has no fake kernel."""
     try:
         subject.call(values, "meta")
@@ -132,7 +132,7 @@ def _may_take(subject: Subject, values: Mapping[str, Any]) -> bool:
     return True
 
 
-def _candidates(subject: Subject) -> Iterator[dict[str, Any]]:
+def _candidates(subject: Origin) -> Iterator[dict[str, Any]]:
     """Yield calls to try, simple ones (few shapes and dtypes) first, without optional arguments."""
     wanted = [one for one in subject.arguments if one.required]
     tensors = [one for one in wanted if one.is_tensors]
@@ -164,7 +164,7 @@ def _candidates(subject: Subject) -> Iterator[dict[str, Any]]:
                     yield {one.name: values[one.name] for one in subject.arguments}
 
 
-def _left_out(argument: Argument) -> Any:
+def _left_out(argument: DraftArgument) -> Any:
     """Return the value of an argument that a call leaves out."""
     if argument.default == [] and argument.length:
         return [2] * argument.length  # a value for each axis shows more than an empty list
@@ -189,7 +189,7 @@ def _shapes(count: int) -> Iterator[tuple[tuple[int, ...], ...]]:
             yield shapes
 
 
-def _values(argument: Argument) -> tuple[Any, ...]:
+def _values(argument: DraftArgument) -> tuple[Any, ...]:
     match argument.kind:
         case "int":
             return _INTS

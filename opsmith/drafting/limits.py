@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from opsmith.drafting.dimensions import Sizes, size_of
-from opsmith.drafting.subject import Argument, Spec, Subject
+from opsmith.drafting.subject import DraftArgument, Origin, Spec
 from opsmith.kernels import HOST
 from opsmith.operators.core.arguments import DTYPES
 from opsmith.signature.dtypes import FLOATING as _FLOATING
@@ -27,7 +27,7 @@ FLOATING = tuple(DTYPES[name] for name in _FLOATING)
 
 
 @dataclass(frozen=True)
-class Limits:
+class ValueLimits:
     """The limits of an argument's values.
 
     Attributes:
@@ -64,13 +64,13 @@ def _quoted(limit: str | None) -> str:
     return limit
 
 
-def of_number(subject: Subject, argument: Argument, sizes: Sizes) -> Limits:
+def of_number(subject: Origin, argument: DraftArgument, sizes: Sizes) -> ValueLimits:
     """Find the limits of an int or float, or of each element of a list of numbers."""
     value = sizes.values[argument.name]
     listed = argument.kind in ("ints", "floats")
     count = len(value) if listed and value is not None else argument.length or 1
     if listed and value and len(set(value)) > 1:
-        return Limits(None, None, (value,), known=False)
+        return ValueLimits(None, None, (value,), known=False)
 
     def changed(one: Any) -> dict[str, Any]:
         return {argument.name: [one] * count if listed else one}
@@ -96,7 +96,7 @@ def of_number(subject: Subject, argument: Argument, sizes: Sizes) -> Limits:
 
 def _divisor(
     name: str, found: Sequence[tuple[Mapping[str, int], Mapping[int, bool]]]
-) -> Limits | None:
+) -> ValueLimits | None:
     """Return the limits of a number that has to divide a size; `None` if there is no such size."""
     tried = tuple(k for k, taken in found[0][1].items() if taken)
     if all(k < 2 for _, several in found for k, taken in several.items() if taken):
@@ -108,17 +108,17 @@ def _divisor(
                 for at, several in found
                 for k, taken in several.items()
             ):
-                return Limits("1", None, tried, where=f"{size} % {form} == 0")
+                return ValueLimits("1", None, tried, where=f"{size} % {form} == 0")
     return None
 
 
-def pinned(value: Any) -> Limits:
+def pinned(value: Any) -> ValueLimits:
     """Return limits that allow one value only, the example's."""
     only = str(value[0] if isinstance(value, list) else value)
-    return Limits(only, only, (value,))
+    return ValueLimits(only, only, (value,))
 
 
-def of_integers(subject: Subject, argument: Argument, sizes: Sizes) -> Limits:
+def of_integers(subject: Origin, argument: DraftArgument, sizes: Sizes) -> ValueLimits:
     """Find the limits of the elements of an integer tensor."""
 
     def filled(value: Any, k: int) -> Any:
@@ -141,14 +141,14 @@ def _ints(largest: int) -> tuple[int, ...]:
 
 def _limits(
     found: Sequence[tuple[Mapping[str, int], Mapping[Any, bool]]], start: Any, made: Any
-) -> Limits:
+) -> ValueLimits:
     """Return the limits that explain which values were accepted at each of several sizes."""
     ends = []
     for _, taken in found:
         if start not in taken:
-            return Limits(None, None, (made(start),), known=False)
+            return ValueLimits(None, None, (made(start),), known=False)
         if not taken[start]:
-            return Limits(None, None, (made(start),), known=False)
+            return ValueLimits(None, None, (made(start),), known=False)
         tried = list(taken)
         low = high = tried.index(start)
         while low > 0 and taken[tried[low - 1]]:
@@ -164,8 +164,8 @@ def _limits(
     high_text = None if all(end[3] for end in ends) else _limit(sizes, [end[1] for end in ends])
     clear = all(end[4] for end in ends) and "" not in (low_text, high_text)
     if not clear:
-        return Limits(None, None, (made(start),), known=False)
-    return Limits(low_text, high_text, good)
+        return ValueLimits(None, None, (made(start),), known=False)
+    return ValueLimits(low_text, high_text, good)
 
 
 def _limit(sizes: Sequence[Mapping[str, int]], ends: Sequence[Any]) -> str:
@@ -201,7 +201,7 @@ def _bounds(names: Sequence[str]) -> Iterator[tuple[str, Callable[[Mapping[str, 
 
 
 def nonempty_results(
-    subject: Subject,
+    subject: Origin,
     sizes: Sizes,
     scalars: Mapping[str, Sequence[Any]],
     shapes: Sequence[str | None],
@@ -249,7 +249,7 @@ def _is_small(number: Any) -> bool:
     return all(isinstance(one, int) and abs(one) <= 3 for one in several)
 
 
-def dtypes(subject: Subject, values: Mapping[str, Any]) -> tuple[torch.dtype, ...]:
+def dtypes(subject: Origin, values: Mapping[str, Any]) -> tuple[torch.dtype, ...]:
     """Return the floating-point dtypes that the operator accepts, if all such tensors share one."""
     return tuple(one for one in FLOATING if subject.takes([with_dtype(values, one)])[0])
 
@@ -268,7 +268,7 @@ def with_dtype(values: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Any]:
 
 
 def _optional_tensors(
-    subject: Subject, argument: Argument, values: Mapping[str, Any]
+    subject: Origin, argument: DraftArgument, values: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """Yield calls that pass an optional tensor which `values` leaves out, if accepted."""
     present = [one for one in values.values() if isinstance(one, Spec)]
@@ -282,7 +282,7 @@ def _optional_tensors(
                 yield call
 
 
-def with_optional(subject: Subject, values: dict[str, Any]) -> dict[str, Any]:
+def with_optional(subject: Origin, values: dict[str, Any]) -> dict[str, Any]:
     """Return the call with every optional tensor for which an accepted shape is found."""
     for one in subject.arguments:
         if one.kind == "tensor" and values[one.name] is None:
@@ -290,7 +290,7 @@ def with_optional(subject: Subject, values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def index_dtypes(subject: Subject, values: Mapping[str, Any]) -> dict[str, str]:
+def index_dtypes(subject: Origin, values: Mapping[str, Any]) -> dict[str, str]:
     """Return the dtype variable of each integer tensor that may be int32 or int64, by argument.
 
     Tensors that may only change together share one.

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from opsmith.drafting.dimensions import Sizes
-from opsmith.drafting.subject import Spec, Subject
+from opsmith.drafting.subject import Origin, Spec
 from opsmith.kernels import HOST
 from opsmith.operators.core.arguments import map_tensors
 
@@ -44,7 +44,7 @@ class _Seen:
     results: Sequence[Any]
 
 
-def found(subject: Subject, sizes: Sizes, floats: Sequence[torch.dtype], count: int) -> Meaning:
+def found(subject: Origin, sizes: Sizes, floats: Sequence[torch.dtype], count: int) -> Meaning:
     """Find by calls what a declaration may state about results and arguments.
 
     Args:
@@ -77,7 +77,7 @@ def found(subject: Subject, sizes: Sizes, floats: Sequence[torch.dtype], count: 
     return Meaning(marks, _unspecified(subject, sizes, floats), notes)
 
 
-def _choices(subject: Subject) -> dict[str, Sequence[Any]]:
+def _choices(subject: Origin) -> dict[str, Sequence[Any]]:
     """Return the arguments that may change what a result means, with values to try."""
     return {
         one.name: (False, True) if one.kind == "bool" else (0, 1, -1)
@@ -96,7 +96,7 @@ def _drawn(value: Any, generator: torch.Generator) -> Any:
     return (drawn * 4).round().div(4).to(value.dtype)
 
 
-def _calls(subject: Subject, sizes: Sizes, choices: Mapping[str, Sequence[Any]]) -> Iterator[_Seen]:
+def _calls(subject: Origin, sizes: Sizes, choices: Mapping[str, Sequence[Any]]) -> Iterator[_Seen]:
     for chosen in itertools.islice(itertools.product(*choices.values()), 24):
         for seed, at in zip(_SEEDS, sizes.vary(len(_SEEDS)), strict=True):
             call = sizes.at(at, dict(zip(choices, chosen, strict=True)))
@@ -105,7 +105,7 @@ def _calls(subject: Subject, sizes: Sizes, choices: Mapping[str, Sequence[Any]])
                 yield seen
 
 
-def _tried(subject: Subject, call: Mapping[str, Any], seed: int) -> _Seen | None:
+def _tried(subject: Origin, call: Mapping[str, Any], seed: int) -> _Seen | None:
     generator = torch.Generator().manual_seed(seed)
     given = subject.made({name: _drawn(value, generator) for name, value in call.items()})
     kept = {name: map_tensors(value, torch.clone) for name, value in given.items()}
@@ -175,7 +175,7 @@ def _sorted(seen: Sequence[_Seen], position: int) -> bool:
     return compared > 8
 
 
-def _unspecified(subject: Subject, sizes: Sizes, floats: Sequence[torch.dtype]) -> dict[str, str]:
+def _unspecified(subject: Origin, sizes: Sizes, floats: Sequence[torch.dtype]) -> dict[str, str]:
     """Return marks for arguments whose NaN or infinity is refused, or read differently by dtype."""
     if not {torch.float32, torch.float64} <= set(floats):
         return {}
@@ -193,7 +193,7 @@ def _unspecified(subject: Subject, sizes: Sizes, floats: Sequence[torch.dtype]) 
     return marks
 
 
-def _settled(subject: Subject, sizes: Sizes, name: str, number: float) -> bool:
+def _settled(subject: Origin, sizes: Sizes, name: str, number: float) -> bool:
     """Return whether calls with this number are taken, and agree between single and double."""
     generator = torch.Generator().manual_seed(0)
     given = {key: _drawn(value, generator) for key, value in sizes.values.items()}

@@ -54,7 +54,7 @@ class Spec:
 
 
 @dataclass(frozen=True)
-class Argument:
+class DraftArgument:
     """One parameter of the operator.
 
     Attributes:
@@ -82,7 +82,7 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class Subject:
+class Origin:
     """The operator or function for which a declaration is drafted.
 
     Attributes:
@@ -93,7 +93,7 @@ class Subject:
     """
 
     name: str
-    arguments: tuple[Argument, ...]
+    arguments: tuple[DraftArgument, ...]
     function: Callable[..., Any]
     left_out: tuple[str, ...] = field(default=())
 
@@ -196,14 +196,14 @@ def _spec(tensor: Tensor) -> Spec:
     return Spec(tuple([size if type(size) is int else -1 for size in tensor.shape]), tensor.dtype)
 
 
-def argument_of(argument: Any) -> Argument | None:
+def argument_of(argument: Any) -> DraftArgument | None:
     """Return the parameter for a schema's argument; `None` if no declaration can express it."""
     real = str(argument.real_type)
     optional = re.fullmatch(r"Optional\[(.*)\]", real)
     kind = KINDS.get(optional[1] if optional else real)
     if kind is None or (optional and kind == "tensors"):
         return None
-    return Argument(
+    return DraftArgument(
         argument.name,
         kind,
         bool(optional),
@@ -218,7 +218,7 @@ def _is_written(argument: Any) -> bool:
     return argument.alias_info is not None and argument.alias_info.is_write
 
 
-def of_overload(name: str, overload: OpOverload) -> Subject:
+def of_overload(name: str, overload: OpOverload) -> Origin:
     """Return the subject for an operator of PyTorch.
 
     Raises:
@@ -260,12 +260,12 @@ def of_overload(name: str, overload: OpOverload) -> Subject:
             found.append(known)
     if problems:
         raise DeclarationError("\n".join(f"{name}: {one}" for one in dict.fromkeys(problems)))
-    return Subject(name, tuple(found), overload, tuple(left_out))
+    return Origin(name, tuple(found), overload, tuple(left_out))
 
 
 def of_function(
     name: str, function: type[torch.autograd.Function], *, backward: bool = False
-) -> Subject:
+) -> Origin:
     """Return the subject for a ``torch.autograd.Function``.
 
     A parameter without annotation or default counts as a tensor; with the default `None`, as an
@@ -294,10 +294,10 @@ def of_function(
                 f"{name}: its forward takes *{parameter.name}; name each argument"
             )
         found.append(_parameter(name, parameter, resolved.get(parameter.name, guess(parameter))))
-    return Subject(name, tuple(found), _differentiated(function) if backward else function.apply)
+    return Origin(name, tuple(found), _differentiated(function) if backward else function.apply)
 
 
-def _parameter(name: str, parameter: inspect.Parameter, hint: Any) -> Argument:
+def _parameter(name: str, parameter: inspect.Parameter, hint: Any) -> DraftArgument:
     """Return what a parameter of a Function's forward takes, by its type and its default."""
     default = list(parameter.default) if isinstance(parameter.default, tuple) else parameter.default
     stripped = hints.strip(hint)
@@ -312,7 +312,7 @@ def _parameter(name: str, parameter: inspect.Parameter, hint: Any) -> Argument:
     word = one.__name__ if one in (int, float, bool, str) else "tensor"
     several = f"{word}s" if many else word
     optional = stripped.optional or default is None
-    return Argument(parameter.name, several, optional, default)  # type: ignore[arg-type]
+    return DraftArgument(parameter.name, several, optional, default)  # type: ignore[arg-type]
 
 
 def _differentiated(function: type[torch.autograd.Function]) -> Callable[..., Any]:
@@ -340,7 +340,7 @@ def _differentiated(function: type[torch.autograd.Function]) -> Callable[..., An
     return apply
 
 
-def refuse_written(subject: Subject, values: Mapping[str, Any]) -> None:
+def refuse_written(subject: Origin, values: Mapping[str, Any]) -> None:
     """Refuse a Function that writes into an argument of a call.
 
     Raises:
@@ -359,10 +359,10 @@ def refuse_written(subject: Subject, values: Mapping[str, Any]) -> None:
             )
 
 
-def with_example(subject: Subject, values: Mapping[str, Any]) -> Subject:
+def with_example(subject: Origin, values: Mapping[str, Any]) -> Origin:
     """Return the subject with the kinds of arguments that the values of an example show."""
 
-    def shown(one: Argument) -> Argument:
+    def shown(one: DraftArgument) -> DraftArgument:
         value = values.get(one.name)
         for type_, kind in ((bool, "bool"), (int, "int"), (float, "float"), (str, "str")):
             if one.kind == "tensor" and isinstance(value, type_):

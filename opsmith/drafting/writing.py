@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from opsmith.compat.torch_ops import OpOverload
-from opsmith.drafting.limits import FLOATING, Limits
+from opsmith.drafting.limits import FLOATING, ValueLimits
 from opsmith.drafting.meaning import Meaning
-from opsmith.drafting.subject import Argument, Spec, Subject
+from opsmith.drafting.subject import DraftArgument, Origin, Spec
 from opsmith.operators.core.arguments import dtype_name
 
 _LABELS = {
@@ -55,13 +55,13 @@ class Draft:
         means: the meaning of results and values, as found by `opsmith.drafting.meaning`.
     """
 
-    subject: Subject
+    subject: Origin
     values: Mapping[str, Any]
     shapes: Mapping[str, str]
     results: Sequence[tuple[str, str | None]]
     listed: Sequence[bool]
     dtypes: Sequence[torch.dtype]
-    limits: Mapping[str, Limits]
+    limits: Mapping[str, ValueLimits]
     data_dependent: Sequence[str]
     sampled: bool
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -223,7 +223,7 @@ def _imports(text: str, draft: Draft, more: Sequence[str]) -> list[str]:
     return lines
 
 
-def type_of(draft: Draft, one: Argument) -> str:
+def type_of(draft: Draft, one: DraftArgument) -> str:
     """Return the annotation of an argument."""
     limits = draft.limits.get(one.name)
     value = draft.values[one.name]

@@ -54,14 +54,14 @@ def spec_of(definition: Path, folder: Path) -> Path:
         document = json.loads(definition.read_text())
     except (OSError, ValueError, RecursionError) as error:
         raise LoadError(f"{definition}: not a definition, since it is not JSON: {error}") from None
-    reader = _Reader(definition, document)
+    reader = _DefinitionReader(definition, document)
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{reader.name}.py"
     file.write_text(reader.module())
     return file
 
 
-class _Reader:
+class _DefinitionReader:
     def __init__(self, path: Path, document: Any) -> None:
         self.path = path
         if not isinstance(document, dict):

@@ -35,8 +35,8 @@ from opsmith.signature.parameters import Parameter
 from opsmith.signature.sizes.expressions import Expression
 
 __all__ = [
+    "AdapterResult",
     "Argument",
-    "Result",
     "arguments_of",
     "build",
     "identifier",
@@ -95,7 +95,7 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class Result:
+class AdapterResult:
     """A result of a call, as all adapters see it.
 
     Attributes:
@@ -143,12 +143,12 @@ def arguments_of(
     return tuple(found)
 
 
-def results_of(signature: Signature) -> tuple[Result, ...]:
+def results_of(signature: Signature) -> tuple[AdapterResult, ...]:
     """Return the operator's results."""
     found = []
     for position, result in enumerate(signature.results):
         dtype = dlpack_dtype(signature, result.tensor_type)
-        found.append(Result(result.name, position, dtype, is_dependent(signature, result)))
+        found.append(AdapterResult(result.name, position, dtype, is_dependent(signature, result)))
     return tuple(found)
 
 

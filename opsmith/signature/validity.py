@@ -24,7 +24,7 @@ from opsmith.signature.parameters import (
     is_integral,
 )
 from opsmith.signature.sizes import expressions
-from opsmith.signature.sizes.conditions import Comparison, contradict, decided
+from opsmith.signature.sizes.conditions import SizeComparison, contradict, decided
 from opsmith.signature.sizes.shapes import Fixed, Unnamed, Variadic
 
 Refuse = Callable[[str], NoReturn]
@@ -419,7 +419,7 @@ def _conditions(signature: Signature, refuse: Refuse) -> None:
             if known is not None:
                 refuse(f"{owner} is always {str(known).lower()}, whatever the sizes are")
             match comparison:
-                case Comparison(expressions.Name(name), "==", expressions.Integer(value)):
+                case SizeComparison(expressions.Name(name), "==", expressions.Integer(value)):
                     refuse(f"{owner}: write {value} in place of {name} in the shapes")
     for one, other in itertools.combinations(conditions, 2):
         if contradict(one, other):

@@ -23,7 +23,7 @@ from opsmith.checks.cases.layouts import LAYOUTS
 from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.cases.subject import Subject
 from opsmith.checks.catalogue import memory_safety
-from opsmith.checks.harness import Call, Phase
+from opsmith.checks.harness import Called, Phase
 from opsmith.checks.numerics.comparison import compare, same_bits
 from opsmith.checks.numerics.oracle import Expected
 from opsmith.checks.protocol import define_check
@@ -136,12 +136,12 @@ def _dtypes(trial: Trial, source: KernelSource, build: harness.Build) -> tuple[s
     return tuple(name for name in trial.subject.dtypes if name in own)
 
 
-def _taken(trial: Trial, build: harness.Build, case: Case) -> list[Call]:
+def _taken(trial: Trial, build: harness.Build, case: Case) -> list[Called]:
     calls = memory_safety.call(trial, build, [case], _PHASES, seconds=_SECONDS)
     return [one for (one,) in calls]
 
 
-def _compare(trial: Trial, calls: Sequence[Call], expected: Expected) -> None:
+def _compare(trial: Trial, calls: Sequence[Called], expected: Expected) -> None:
     """Compare the results of every order with the right results.
 
     Raises:

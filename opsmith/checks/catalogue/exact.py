@@ -23,7 +23,7 @@ from opsmith.checks.numerics.exact import arrays
 from opsmith.checks.numerics.exact.arrays import Array
 from opsmith.checks.numerics.exact.reference import ExactReference, LeavesFieldError
 from opsmith.checks.numerics.exact.sources import obstacle, table_in
-from opsmith.checks.numerics.exact.verdict import Verdict, first_wrong
+from opsmith.checks.numerics.exact.verdict import ExactVerdict, first_wrong
 from opsmith.checks.numerics.gradients import (
     has_leaves,
     is_differentiable,
@@ -72,7 +72,7 @@ def kernels_in_cpp(operator: Operator) -> list[Subject]:
 
 
 @dataclass
-class Comparison:
+class ExactComparison:
     """A kernel and its reference, with numbers that are never rounded."""
 
     trial: Trial
@@ -93,7 +93,7 @@ class Comparison:
         """
         self.trial.accept(case)
         arguments = _taken(self.source, case.make())
-        verdicts: list[Verdict] = []
+        verdicts: list[ExactVerdict] = []
         for draw in range(_DRAWS + _MORE):
             if draw >= _DRAWS and not any(verdict.suspect for verdict in verdicts):
                 break
@@ -171,7 +171,7 @@ class Comparison:
         return call.tensors()
 
 
-class GradientComparison(Comparison):
+class GradientComparison(ExactComparison):
     """The kernel of a declared backward, and the derivative of the forward's reference."""
 
     def draw(
@@ -275,7 +275,7 @@ def _as_elements(mode: ExactReference, tensor: Tensor, dtype: str | None) -> Any
     return Elements(code, BITS, tuple(tensor.shape), array.values.stride(), arrays.to_bytes(array))
 
 
-def _compare(verdicts: list[Verdict], found: list[Any], right: list[tuple[str, Any]]) -> bool:
+def _compare(verdicts: list[ExactVerdict], found: list[Any], right: list[tuple[str, Any]]) -> bool:
     """Add a draw to the verdicts; return False where the results cannot be compared."""
     if len(found) != len(right):
         return False
@@ -287,7 +287,7 @@ def _compare(verdicts: list[Verdict], found: list[Any], right: list[tuple[str, A
     if any(one.shape != other.shape for _, one, other in pairs):
         return False
     if not verdicts:
-        verdicts.extend(Verdict(name) for name, _, _ in pairs)
+        verdicts.extend(ExactVerdict(name) for name, _, _ in pairs)
     for verdict, (_, one, other) in zip(verdicts, pairs, strict=True):
         verdict.take(one, other)
     return True
@@ -369,7 +369,7 @@ def _first_error(error: BuildError) -> str:
 
 def prepare(
     trial: Trial, source: KernelSource | None = None, *, emulated: bool = False
-) -> Comparison:
+) -> ExactComparison:
     """Build a trial's kernel with numbers that are never rounded.
 
     Args:
@@ -380,7 +380,7 @@ def prepare(
     Raises:
         Inapplicable: the kernel is in another language, or needs the bits of numbers.
     """
-    kind = Comparison if source is None else GradientComparison
+    kind = ExactComparison if source is None else GradientComparison
     if source is None:
         implementation = trial.subject.implementation
         source = implementation.source if emulated else implementation.entry
@@ -451,7 +451,7 @@ def _wanted(trial: Trial, most: Mapping[str, int]) -> Iterator[tuple[Wanted, int
 
 
 def compare_cases(
-    trial: Trial, ready: Comparison, keep: Callable[[Case], bool] = lambda case: True
+    trial: Trial, ready: ExactComparison, keep: Callable[[Case], bool] = lambda case: True
 ) -> None:
     """Compare a kernel with its reference for small cases, and note how many elements are equal.
 

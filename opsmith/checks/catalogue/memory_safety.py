@@ -16,7 +16,7 @@ from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.cases.subject import Subject, subjects_of
-from opsmith.checks.harness import Call, Fault, Phase
+from opsmith.checks.harness import Called, Fault, Phase
 from opsmith.checks.numerics.comparison import same_bits
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial.trial import Trial
@@ -46,7 +46,7 @@ def call(
     cases: Sequence[Case],
     phases: Sequence[Phase],
     seconds: float = 60.0,
-) -> list[list[Call]]:
+) -> list[list[Called]]:
     """Call the kernel as an adapter would: with contiguous tensors unless it requested strides."""
     made = [_as_taken(trial, case.make()) for case in cases]
     try:

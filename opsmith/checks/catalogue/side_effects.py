@@ -244,7 +244,7 @@ def _many(trial: Trial, dtypes: tuple[str | None, ...]) -> None:
     began, made = time.monotonic(), 0
     for place, (case, truth) in enumerate(found[-2:], 1):
         last = place == len(found[-2:])
-        calls = _Calls(trial, case, truth, made)
+        calls = _EqualCalls(trial, case, truth, made)
         trial.announce_case(case, "often")
         try:
             made = calls.make(_LEAST if last else 0, began + trial.settings.seconds)
@@ -261,7 +261,7 @@ def _many(trial: Trial, dtypes: tuple[str | None, ...]) -> None:
         )
 
 
-class _Calls:
+class _EqualCalls:
     """Calls with equal arguments.
 
     Args:

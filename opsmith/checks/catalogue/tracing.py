@@ -287,7 +287,7 @@ def _export(trial: Trial, first: Case, second: Case, *, dynamic: bool = True) ->
     how = "torch.export.export"
     operator, signature = trial.operator, trial.signature
 
-    class Model(torch.nn.Module):
+    class CallsOperator(torch.nn.Module):
         def forward(self, *values: Any) -> Any:
             positional, keywords = operator.split(dict(zip(names, values, strict=True)))
             return operator(*positional, **keywords)
@@ -299,7 +299,7 @@ def _export(trial: Trial, first: Case, second: Case, *, dynamic: bool = True) ->
     shapes = {name: dynamic_shape(signature, name, arguments[name]) for name in arguments}
     try:
         program = torch.export.export(
-            Model(),
+            CallsOperator(),
             tuple(arguments.values()),
             dynamic_shapes=(tuple(shapes.values()),) if dynamic else None,
             strict=False,

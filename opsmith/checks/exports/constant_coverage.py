@@ -74,7 +74,7 @@ def telling_cases(
     if not trial.only_registered and _varies(trial.signature):
         sampled = _sampled(trial, replace(wanted, dtype=dtype))
         found += [case for case in sampled if keep is None or keep(case)]
-    return _Choice(trial, found).choose()
+    return _CaseChooser(trial, found).choose()
 
 
 def _varies(signature: Signature) -> bool:
@@ -131,7 +131,7 @@ def shown_facts(case: Case) -> str:
     )
 
 
-class _Choice:
+class _CaseChooser:
     """Chooses among candidates by their positions; the author's cases come first."""
 
     def __init__(self, trial: Trial, candidates: Sequence[Case]) -> None:

@@ -14,16 +14,16 @@ call. The program provides:
 """
 
 from opsmith.checks.harness.build import SANITIZERS, Build, build
-from opsmith.checks.harness.call import Call, Elements, Fault, Phase, Report, code_of, run
+from opsmith.checks.harness.call import Called, Elements, Fault, Outcomes, Phase, code_of, run
 
 __all__ = [
     "SANITIZERS",
     "Build",
-    "Call",
+    "Called",
     "Elements",
     "Fault",
+    "Outcomes",
     "Phase",
-    "Report",
     "build",
     "code_of",
     "run",

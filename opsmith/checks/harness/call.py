@@ -154,7 +154,7 @@ class Fault(Exception):
 
 
 @dataclass
-class Call:
+class Called:
     """The outcome of one call.
 
     Attributes:
@@ -179,10 +179,10 @@ class Call:
 
 
 @dataclass
-class Report:
+class Outcomes:
     """The outcomes of all calls of one run, by phase and by case."""
 
-    calls: list[list[Call]]
+    calls: list[list[Called]]
 
 
 def run(
@@ -192,7 +192,7 @@ def run(
     phases: Sequence[Phase],
     seconds: float = 60.0,
     environment: Mapping[str, str] | None = None,
-) -> Report:
+) -> Outcomes:
     """Call a kernel on every case in every phase.
 
     Args:
@@ -228,7 +228,7 @@ def run(
         except subprocess.TimeoutExpired:
             message = f"did not return within {seconds:.0f} s"
             raise Fault(message, "OPS-CALL-HANG") from None
-        return _answer(_Reader(answer.read_bytes()), build, signature, cases, phases, done)
+        return _answer(_AnswerReader(answer.read_bytes()), build, signature, cases, phases, done)
 
 
 def _environment(build: Build) -> dict[str, str]:
@@ -343,7 +343,7 @@ def _encoded(
 # --- the answer ----------------------------------------------------------------------------------
 
 
-class _Reader:
+class _AnswerReader:
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
 
@@ -361,16 +361,16 @@ class _Reader:
 
 
 def _answer(
-    reader: _Reader,
+    reader: _AnswerReader,
     build: Build,
     signature: Signature,
     cases: Sequence[Mapping[str, Any]],
     phases: Sequence[Phase],
     done: subprocess.CompletedProcess[str],
-) -> Report:
-    report = Report([])
+) -> Outcomes:
+    report = Outcomes([])
     for phase in phases:
-        calls: list[Call] = []
+        calls: list[Called] = []
         report.calls.append(calls)
         for arguments in cases:
             mark = reader.take(1)
@@ -407,7 +407,7 @@ def _ended(build: Build, phase: Phase, done: subprocess.CompletedProcess[str]) -
     return Fault(f"{phase.describe()}: {how}{tail}", code)
 
 
-def _placed(reader: _Reader, build: Build) -> str:
+def _placed(reader: _AnswerReader, build: Build) -> str:
     """Read a message and add its source location; empty if there is no message."""
     text = reader.text()
     where = innermost([reader.text() for _ in range(reader.get("I"))], build)
@@ -415,8 +415,8 @@ def _placed(reader: _Reader, build: Build) -> str:
 
 
 def _call(
-    reader: _Reader, build: Build, signature: Signature, arguments: Mapping[str, Any]
-) -> Call:
+    reader: _AnswerReader, build: Build, signature: Signature, arguments: Mapping[str, Any]
+) -> Called:
     failed, message = reader.get("B"), reader.text()
     split = bool(reader.get("B"))
     results: list[Tensor | None] = []
@@ -441,7 +441,7 @@ def _call(
     }
     seen = [reader.text() for _ in range(reader.get("I"))]
     remarks = [_placed(reader, build) for _ in range(reader.get("I"))]
-    return Call(message if failed else "", results, written, split, seen, remarks)
+    return Called(message if failed else "", results, written, split, seen, remarks)
 
 
 def _result(memory: bytes, dtype: tuple[int, int], shape: tuple[int, ...]) -> Any:

@@ -35,7 +35,7 @@ from opsmith.system.processes.supervisor import supervise
 _MESSAGE = 4000
 
 
-class Source(Protocol):
+class OperatorSource(Protocol):
     """A source of operators."""
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -45,7 +45,7 @@ class Source(Protocol):
         """Return the operator of a name."""
 
 
-class Known:
+class Single:
     """A source of a single operator: a given one, or the one that a request locates."""
 
     def __init__(self, operator: Operator | None = None) -> None:
@@ -67,23 +67,23 @@ class Known:
 
 def main() -> None:
     """Serve calls of an operator that a request locates."""
-    run(Known())
+    run(Single())
 
 
-def run(source: Source) -> None:
+def run(source: OperatorSource) -> None:
     """Serve calls in a new Python that was started with a file descriptor and a folder."""
     supervise(
         int(sys.argv[1]), Path(sys.argv[2]), lambda: None, lambda answers: serve(answers, source)
     )
 
 
-def serve(answers: int, source: Source) -> None:
+def serve(answers: int, source: OperatorSource) -> None:
     """Answer requests until the input ends."""
-    calls = _Calls(source)
+    calls = _KernelCalls(source)
     answer_all(take_requests(), answers, calls.reply)
 
 
-class _Calls:
+class _KernelCalls:
     """Calls of kernels, and memory that is kept from one call to the next.
 
     Arguments of the same size as those of the call before are written into the same memory, so that
@@ -91,7 +91,7 @@ class _Calls:
     that a kernel that reuses the memory of its results is found.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: OperatorSource) -> None:
         self._source = source
         self._memory: dict[str, Tensor] = {}
         self._returned: dict[str, deque[list[Tensor]]] = {}

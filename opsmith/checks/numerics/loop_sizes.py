@@ -38,7 +38,7 @@ _FEW = (2, 3, 1)
 _SECONDS = 5.0
 
 
-class _Calls(TorchDispatchMode):
+class _CallCounter(TorchDispatchMode):
     """Counts the calls of PyTorch's operators in the block."""
 
     def __init__(self) -> None:
@@ -130,7 +130,7 @@ def _calls(operator: Operator, dtype: str | None, name: str, size: int) -> int |
 
     def count(case: Case) -> None:
         try:
-            with _Calls() as calls:
+            with _CallCounter() as calls:
                 run_reference(operator, case.values)
         except Exception:
             reject()  # a failure would be searched for a smaller one

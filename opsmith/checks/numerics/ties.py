@@ -62,7 +62,7 @@ class Ties:
         self._dtype = dtype
         self._slack = slack
         self._generator = torch.Generator().manual_seed(3)
-        self._choices: list[_Choice] = []
+        self._choices: list[_Ranges] = []
         self._results: list[list[Tensor]] = []
 
     def __iter__(self) -> Iterator[list[Tensor]]:
@@ -169,7 +169,7 @@ def _kind(value: Tensor) -> Tensor:
 
 
 @dataclass
-class _Choice:
+class _Ranges:
     """The ranges in which rounding moves the candidates of a choice along a dimension.
 
     Attributes:
@@ -242,7 +242,7 @@ class _Choosing(RandomRounding):
         dtype: torch.dtype,
         generator: torch.Generator,
         times: float,
-        choices: list[_Choice],
+        choices: list[_Ranges],
         *,
         steered: int,
         wanted: Tensor | None,
@@ -287,7 +287,7 @@ class _Choosing(RandomRounding):
         number = self._next
         self._next += 1
         if number == len(self._choices):
-            self._choices.append(_Choice(given.clone(), given.clone(), dim, index.clone(), kept))
+            self._choices.append(_Ranges(given.clone(), given.clone(), dim, index.clone(), kept))
         choice = self._choices[number]
         if choice.low.shape != given.shape or choice.first.shape != index.shape:
             self._astray = True

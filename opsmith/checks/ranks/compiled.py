@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class _Found:
+class _RankParts:
     """A rank's placements and parts of results and gradients, by their names.
 
     Attributes:
@@ -105,7 +105,7 @@ def _call(
     rule: ConcreteRule,
     mesh: DeviceMesh,
     cotangents: list[Tensor],
-) -> _Found:
+) -> _RankParts:
     from torch.distributed.tensor import DTensor, Replicate
 
     def placed(tensor: Tensor, placement: Any) -> Any:
@@ -140,7 +140,7 @@ def _call(
         )
         several = zip(leaves, grads, strict=True)
         named |= {f"the gradient of {name!r}": grad for name, grad in several if grad is not None}
-    return _Found(
+    return _RankParts(
         {name: tensor.placements for name, tensor in named.items()},
         {name: tensor.detach().to_local().clone() for name, tensor in named.items()},
         all(

@@ -38,7 +38,7 @@ REFUSES_ALL = "the reference refuses every sampled case"
 
 
 @dataclass(frozen=True)
-class Selection:
+class CaseSelection:
     """The cases that a check asks for; `Trial.each` explains the attributes."""
 
     dtypes: Sequence[str | None] | None
@@ -82,7 +82,7 @@ class CaseSource:
         """Return whether every case is registered by the author or given by the user."""
         return self.operator.only_registered_cases or bool(self.settings.given)
 
-    def each(self, body: Callable[[Case], None], selection: Selection) -> None:
+    def each(self, body: Callable[[Case], None], selection: CaseSelection) -> None:
         """Run `body` on the author's cases and on sampled cases; see `Trial.each`."""
         every = tuple(selection.dtypes) if selection.dtypes is not None else self.subject.dtypes
         total = self.settings.examples if selection.examples is None else selection.examples
@@ -176,7 +176,7 @@ class CaseSource:
         self,
         body: Callable[[Case], None],
         dtype: str | None,
-        selection: Selection,
+        selection: CaseSelection,
         sampled: int,
     ) -> None:
         """Run the author's cases; where nothing is sampled, as many more as `sampled` says."""

@@ -23,7 +23,7 @@ from opsmith.checks.report.rows import Status
 from opsmith.checks.trial.attribution import Attribution
 from opsmith.checks.trial.case_runner import Announce, CaseRunner
 from opsmith.checks.trial.case_sampler import CaseSampler
-from opsmith.checks.trial.case_source import CaseSource, Selection
+from opsmith.checks.trial.case_source import CaseSelection, CaseSource
 from opsmith.checks.trial.kernel_caller import KernelCaller
 from opsmith.checks.trial.truth_source import TruthSource
 from opsmith.operators import Operator
@@ -162,7 +162,7 @@ class Trial:
         Raises:
             Failure: with the smallest case that fails.
         """
-        selection = Selection(dtypes, wanted, examples, registered_cases, most, keep, adapt)
+        selection = CaseSelection(dtypes, wanted, examples, registered_cases, most, keep, adapt)
         self.cases.each(body, selection)
 
     def each_pair(

@@ -68,7 +68,7 @@ class OutputMember:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChoiceEnum:
     """The enum for a parameter with a choice of strings.
 
     Attributes:
@@ -82,10 +82,10 @@ class Choice:
     comment: str
 
 
-def choices_of(signature: Signature) -> list[Choice]:
+def choices_of(signature: Signature) -> list[ChoiceEnum]:
     """Return the enums of an operator."""
     return [
-        Choice(
+        ChoiceEnum(
             f"{signature.name}_{parameter.name}",
             tuple(map(enumerator, parameter.type.choices)),
             f"{parameter.name}: {parameter.type}",

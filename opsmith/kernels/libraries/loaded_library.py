@@ -17,7 +17,7 @@ from opsmith.kernels.codegen.symbols import (
 from opsmith.signature.model import Signature
 
 
-class Source(Protocol):
+class LibrarySource(Protocol):
     """The properties of its source that a loaded library uses; `KernelSource` implements them."""
 
     @property
@@ -42,7 +42,7 @@ class Library:
         path: the file.
     """
 
-    source: Source
+    source: LibrarySource
     path: Path
     _handle: ctypes.CDLL = field(init=False, repr=False)
 

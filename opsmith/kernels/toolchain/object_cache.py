@@ -20,7 +20,7 @@ _MOST = 16
 
 
 @dataclass(frozen=True)
-class Variant:
+class BuiltFile:
     """A built file.
 
     Attributes:
@@ -32,7 +32,7 @@ class Variant:
     included: Mapping[str, str | None]
 
 
-def find(folder: Path) -> Variant | None:
+def find(folder: Path) -> BuiltFile | None:
     """Return the intact variant in `folder` whose included files have not changed, else `None`."""
     seen: dict[str, str | None] = {}
     for known in _known(folder):
@@ -42,20 +42,20 @@ def find(folder: Path) -> Variant | None:
         if all(seen[path] == value for path, value in known["included"].items()):
             built = folder / known["file"]
             if digest(built) == known["sha256"]:
-                return Variant(built, known["included"])
+                return BuiltFile(built, known["included"])
     return None
 
 
 def store(
     folder: Path, name: str, data: bytes, included: Mapping[str, str | None], what: str
-) -> Variant:
+) -> BuiltFile:
     """Store a built file as the latest variant.
 
     Args:
         folder: the folder that `find` searches; no other process may write into it meanwhile.
         name: the name of the file.
         data: the content of the file.
-        included: see `Variant`.
+        included: see `BuiltFile`.
         what: a description of the file, for people who read the list.
     """
     sha256 = hashlib.sha256(data).hexdigest()
@@ -64,7 +64,7 @@ def store(
     write_atomically(folder / relative, data)
     added = {"what": what, "file": relative, "sha256": sha256, "included": dict(included)}
     write_atomically(folder / _LIST, json.dumps([added, *_known(folder)][:_MOST], indent=1))
-    return Variant(folder / relative, included)
+    return BuiltFile(folder / relative, included)
 
 
 def included_by(path: Path) -> list[Path]:

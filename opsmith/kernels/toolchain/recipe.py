@@ -19,7 +19,7 @@ from opsmith.kernels.toolchain import compilers, object_cache
 from opsmith.kernels.toolchain.audit import audit
 from opsmith.kernels.toolchain.cmake import cmake_lists, unit_target
 from opsmith.kernels.toolchain.diagnostics import NINJA_STATUS, compile_error, own_words
-from opsmith.kernels.toolchain.object_cache import Variant
+from opsmith.kernels.toolchain.object_cache import BuiltFile
 from opsmith.kernels.toolchain.precompiled import Precompiled, precompiled
 from opsmith.kernels.toolchain.toolset import Toolset, find_toolset
 from opsmith.kernels.toolchain.units import INCLUDE, SOURCE_SUFFIXES, CMakeLanguage, Generated, Unit
@@ -178,7 +178,7 @@ def included_by(library: Path) -> list[Path]:
     return [path for path in object_cache.included_by(library) if not path.is_relative_to(INCLUDE)]
 
 
-def _build(recipe: Recipe, folder: Path) -> Variant:
+def _build(recipe: Recipe, folder: Path) -> BuiltFile:
     """Compile the units that are not in the cache, and link the library."""
     tools = recipe.tools
     units = recipe.units()
@@ -216,7 +216,7 @@ def _header(unit: Unit, tools: Toolset) -> Precompiled | None:
 def _compile(
     recipe: Recipe,
     units: Sequence[Unit],
-    known: Sequence[Variant | None],
+    known: Sequence[BuiltFile | None],
     headers: Sequence[Precompiled | None],
     work: Path,
 ) -> Path:
@@ -257,7 +257,7 @@ def _compile(
 
 def _store_object(
     recipe: Recipe, unit: Unit, number: int, header: Precompiled | None, work: Path, started: int
-) -> Variant:
+) -> BuiltFile:
     """Store the object compiled from a unit, with the digests of its included files."""
     build = work / "build"
     target = f"CMakeFiles/{unit_target(number)}.dir"

@@ -240,13 +240,13 @@ def _as_numbers(kind: str) -> tuple[str, str]:
     return kind.replace("int", "number"), kind.replace("float", "number")
 
 
-class _Thread(threading.local):
+class _ExportThread(threading.local):
     """A flag per thread: it runs a TorchScript export that supports opsmith's operators."""
 
     exports_operators = False
 
 
-_thread = _Thread()
+_thread = _ExportThread()
 
 
 @contextmanager

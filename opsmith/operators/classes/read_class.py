@@ -119,11 +119,11 @@ def read_class(python_class: type, qualname: str) -> Declared:
     Raises:
         DeclarationError: an annotation is not supported; the message quotes it and suggests a fix.
     """
-    return _Reader(python_class, qualname).read()
+    return _ClassReader(python_class, qualname).read()
 
 
 @dataclass
-class _Reader:
+class _ClassReader:
     python_class: type
     qualname: str
     options: dict[str, MethodOptions] = field(default_factory=dict)

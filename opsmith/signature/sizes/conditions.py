@@ -21,7 +21,7 @@ COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 
 
 @dataclass(frozen=True)
-class Comparison:
+class SizeComparison:
     """``left op right`` with op one of ``== != < <= > >=``."""
 
     left: Expression
@@ -57,10 +57,10 @@ class Condition:
     """
 
     text: str
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[SizeComparison, ...]
 
     def holds(self, dims: Mapping[str, Any], scalars: Mapping[str, Any]) -> bool:
-        """Return whether every comparison is true; see `Comparison.holds`."""
+        """Return whether every comparison is true; see `SizeComparison.holds`."""
         return all(comparison.holds(dims, scalars) for comparison in self.comparisons)
 
     def expressions(self) -> tuple[Expression, ...]:
@@ -83,12 +83,12 @@ def parse(text: str, scalars: Collection[str]) -> Condition:
     first, *rest = expressions.parse_comparison(text, scalars)
     found, left = [], first[1]
     for op, right in rest:
-        found.append(Comparison(left, op, right))
+        found.append(SizeComparison(left, op, right))
         left = right
     return Condition(text, tuple(found))
 
 
-def decided(comparison: Comparison) -> bool | None:
+def decided(comparison: SizeComparison) -> bool | None:
     """Return what a comparison is for all sizes; `None` if it depends on them."""
     low, high = _range(Binary("-", comparison.left, comparison.right))
     if comparison.left == comparison.right:
@@ -174,7 +174,7 @@ _Linear = tuple[dict[Expression, int], int]
 """The factor of each name or indivisible expression, and the number that is added."""
 
 
-def _not_negative(comparison: Comparison) -> list[_Linear]:
+def _not_negative(comparison: SizeComparison) -> list[_Linear]:
     """Return what a comparison of integers says is 0 or greater: ``a < b`` is ``b - a - 1``."""
     up = _linear(Binary("-", comparison.left, comparison.right))
     down = _linear(Binary("-", comparison.right, comparison.left))

@@ -9,7 +9,7 @@ from typing import Any
 
 from opsmith.signature.model import Signature
 from opsmith.signature.sizes import expressions
-from opsmith.signature.sizes.conditions import Comparison
+from opsmith.signature.sizes.conditions import SizeComparison
 from opsmith.signature.sizes.expressions import Binary, Call, Expression, Integer, Name, Scalar
 from opsmith.signature.sizes.shapes import Fixed
 
@@ -33,16 +33,16 @@ class Fitting:
         self.comparisons = [one for c in signature.conditions for one in c.comparisons]
         for equation in signature.equations:
             if not isinstance(equation.factor, Integer):
-                self.comparisons.append(Comparison(equation.factor, "!=", Integer(0)))
+                self.comparisons.append(SizeComparison(equation.factor, "!=", Integer(0)))
         for expression in _sizes(signature):
             if any(op in expressions.text(expression) for op in "-/%"):
-                self.comparisons.append(Comparison(expression, ">=", Integer(0)))
+                self.comparisons.append(SizeComparison(expression, ">=", Integer(0)))
         sides = [side for one in self.comparisons for side in (one.left, one.right)]
         for divisor in (one for side in sides for one in _divisors(side)):
-            self.comparisons.append(Comparison(divisor, "!=", Integer(0)))
+            self.comparisons.append(SizeComparison(divisor, "!=", Integer(0)))
         numbers = [abs(number) for one in self.comparisons for number in _numbers(one)]
         self._largest = max(numbers, default=0)
-        self._reading: dict[str, list[tuple[Comparison, dict[str, None]]]] = {}
+        self._reading: dict[str, list[tuple[SizeComparison, dict[str, None]]]] = {}
         for comparison in self.comparisons:
             variables = _variables(comparison)
             for name in variables:
@@ -191,7 +191,7 @@ def _divisors(expression: Expression) -> Iterator[Expression]:
                 yield from _divisors(argument)
 
 
-def _variables(comparison: Comparison) -> dict[str, None]:
+def _variables(comparison: SizeComparison) -> dict[str, None]:
     return {
         leaf.name if isinstance(leaf, Name) else leaf.parameter: None
         for leaf in comparison.leaves
@@ -199,11 +199,11 @@ def _variables(comparison: Comparison) -> dict[str, None]:
     }
 
 
-def _numbers(comparison: Comparison) -> list[int]:
+def _numbers(comparison: SizeComparison) -> list[int]:
     return [leaf.value for leaf in comparison.leaves if isinstance(leaf, Integer)]
 
 
-def _last(comparison: Comparison, names: Sequence[str]) -> str:
+def _last(comparison: SizeComparison, names: Sequence[str]) -> str:
     for side in (comparison.left, comparison.right):
         match side:
             case Name(name) | Scalar(name, _) | Binary("%", Name(name), _) if name in names:

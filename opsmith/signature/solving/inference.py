@@ -18,7 +18,7 @@ Sizes = Sequence[int | None]
 
 
 @dataclass
-class Known:
+class KnownSizes:
     """The known sizes of a call.
 
     Attributes:
@@ -32,7 +32,7 @@ class Known:
 
 def infer(
     signature: Signature, arguments: Mapping[str, Any], sizes_of: Callable[[Any], Sizes | None]
-) -> Known:
+) -> KnownSizes:
     """Bind the known sizes, without comparing anything: the call itself does that.
 
     Args:
@@ -41,7 +41,7 @@ def infer(
         sizes_of: returns the sizes of the object that stands for a tensor; `None` if not even their
             number is known, or if it does not stand for a tensor.
     """
-    known = Known()
+    known = KnownSizes()
     for parameter in signature.tensors:
         type_, value = parameter.tensor_type, arguments[parameter.name]
         if type_ is None or type_.shape is None or value is None:
@@ -55,7 +55,7 @@ def infer(
     return known
 
 
-def _bind(known: Known, shape: Shape, sizes: Sizes) -> None:
+def _bind(known: KnownSizes, shape: Shape, sizes: Sizes) -> None:
     if len(sizes) < shape.rank:
         return  # the call will fail
     for axis, dim in shape.axes():
@@ -69,7 +69,7 @@ def _bind(known: Known, shape: Shape, sizes: Sizes) -> None:
 
 
 def _solve(
-    known: Known,
+    known: KnownSizes,
     equation: Equation,
     signature: Signature,
     arguments: Mapping[str, Any],
@@ -89,7 +89,7 @@ def _solve(
 
 
 def result_sizes(
-    signature: Signature, result: Result, known: Known, arguments: Mapping[str, Any]
+    signature: Signature, result: Result, known: KnownSizes, arguments: Mapping[str, Any]
 ) -> list[int | None] | None:
     """Return the sizes of a result; `None` if not even their number is known.
 

@@ -37,7 +37,7 @@ _PLAIN = re.compile(r'[^"\\\x00-\x1f\x7f-\U0010ffff]*')
 
 
 @dataclass(frozen=True)
-class Entry:
+class LibraryEntry:
     """A library as the manifest lists it.
 
     Attributes:
@@ -70,7 +70,7 @@ class Plan:
         calls: nodes of the model that call it.
         proxy: why compiled code must call through the dispatcher; empty for a direct call.
         tag: identifier of this build of the kernel; see `shims.symbol`.
-        files: the libraries with their `Entry.call`, in loading order.
+        files: the libraries with their `LibraryEntry.call`, in loading order.
     """
 
     operator: Operator
@@ -327,7 +327,7 @@ def write(
         ExportError: a library that the user passed is missing, does not load or lacks an operator;
             or two libraries have the same name.
     """
-    entries = [(path, Entry(f"{FOLDER}/{path.name}", "", "", "proxy")) for path in more]
+    entries = [(path, LibraryEntry(f"{FOLDER}/{path.name}", "", "", "proxy")) for path in more]
     for item in plans:
         signature = item.operator.signature
         defines = {signature.qualname: signature.schema()}
@@ -337,11 +337,11 @@ def write(
                 shared.defines.update(defines)
                 continue
             file = f"{FOLDER}/{path.name}"
-            entry = Entry(file, signature.qualname, signature.schema(), call, {**defines})
+            entry = LibraryEntry(file, signature.qualname, signature.schema(), call, {**defines})
             entries.append((path, entry))
     for owner in classes:
         for path in owner.libraries():
-            entry = Entry(f"{FOLDER}/{path.name}", owner.name, "", "class")
+            entry = LibraryEntry(f"{FOLDER}/{path.name}", owner.name, "", "class")
             if all(other.file != entry.file for _, other in entries):
                 entries.append((path, entry))
     seen: set[str] = set()

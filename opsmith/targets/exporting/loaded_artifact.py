@@ -456,7 +456,7 @@ def _start_hint(manifest: Manifest, symbol: str, size: int, unnamed: str) -> str
     )
 
 
-class _Line(NamedTuple):
+class _SizeLine(NamedTuple):
     """A size that equals ``start + step * symbol``."""
 
     symbol: str
@@ -464,7 +464,7 @@ class _Line(NamedTuple):
     step: int
 
 
-def _line(text: str, bound: dict[str, int]) -> _Line | None:
+def _line(text: str, bound: dict[str, int]) -> _SizeLine | None:
     """Return a size as a linear function of its one unbound symbol; `None` if not linear."""
     try:
         unknown = expressions.names(expressions.parse(text)) - bound.keys()
@@ -477,7 +477,7 @@ def _line(text: str, bound: dict[str, int]) -> _Line | None:
     first, second, third = (0 if size is None else size for size in sizes)
     if second == first or third - second != second - first:
         return None
-    return _Line(symbol, first, second - first)
+    return _SizeLine(symbol, first, second - first)
 
 
 def _evaluate(text: str, bound: dict[str, int]) -> int | None:

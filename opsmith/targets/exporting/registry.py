@@ -19,7 +19,7 @@ GROUP = "opsmith.targets"
 
 
 @dataclass(frozen=True)
-class _Found:
+class _FoundTargets:
     """The targets that were found.
 
     Attributes:
@@ -32,8 +32,8 @@ class _Found:
 
 
 @cache
-def _found() -> _Found:
-    found = _Found()
+def _found() -> _FoundTargets:
+    found = _FoundTargets()
     for path in sorted(Path(__file__).parents[1].glob("*/__init__.py")):
         module = importlib.import_module(f"opsmith.targets.{path.parent.name}")
         target = getattr(module, "TARGET", None)

@@ -16,13 +16,13 @@ from torch import SymFloat, SymInt, Tensor
 from opsmith.compat.patch import Patch
 
 
-class _Thread(threading.local):
+class _KeptThread(threading.local):
     """The number of `kept_sizes` blocks that this thread is in."""
 
     blocks = 0
 
 
-_thread = _Thread()
+_thread = _KeptThread()
 
 
 @contextmanager

@@ -39,9 +39,9 @@ class JaxTarget(OperatorTarget):
 
     def load_operators(self, artifact: Artifact) -> OperatorRunner:
         """Import the package."""
-        from opsmith.targets.jax.runner import Loaded
+        from opsmith.targets.jax.runner import JaxFunctions
 
-        return Loaded(artifact)
+        return JaxFunctions(artifact)
 
     def proofs(self) -> Sequence[Route]:
         """Return the routes through JAX."""

@@ -25,7 +25,7 @@ from opsmith.targets.jax.derivatives import Derivative, derivative
 
 
 @dataclass(frozen=True)
-class Exported:
+class JaxFunction:
     """An operator of the package.
 
     Attributes:
@@ -58,7 +58,7 @@ def export(operators: Sequence[Operator], folder: Path, options: Mapping[str, An
     attributes = attributes_of([operator.signature for operator in gradients])
     sources = [kernel_of(operator, library.obstacle) for operator in gradients]
     found = [
-        Exported(operator, attribute, library.build(source), gradients[operator])
+        JaxFunction(operator, attribute, library.build(source), gradients[operator])
         for operator, attribute, source in zip(gradients, attributes, sources, strict=True)
     ]
     package = folder / name
@@ -91,7 +91,7 @@ def _gradients(operators: Sequence[Operator]) -> dict[Operator, Derivative | str
     return found
 
 
-def _note(item: Exported) -> str:
+def _note(item: JaxFunction) -> str:
     if isinstance(item.gradient, str):
         return item.gradient.rstrip(".")
     calls = ", ".join(operator.name for operator in item.gradient.calls)
@@ -106,7 +106,7 @@ def _note(item: Exported) -> str:
     )
 
 
-def _declarations(found: Sequence[Exported]) -> str:
+def _declarations(found: Sequence[JaxFunction]) -> str:
     """Return the signatures as Python source: their ``repr``, after the imports that it needs."""
     bodies = []
     for item in found:
@@ -140,7 +140,7 @@ def _declarations(found: Sequence[Exported]) -> str:
     return "".join([*lines, "\n", text])
 
 
-def _init(found: Sequence[Exported]) -> str:
+def _init(found: Sequence[JaxFunction]) -> str:
     listed = ", ".join(item.operator.name for item in found)
     lines = [
         f'"""Operators for JAX: {listed}."""\n\n',
@@ -171,7 +171,7 @@ def _init(found: Sequence[Exported]) -> str:
     return "".join(lines)
 
 
-def _gradients_text(found: Sequence[Exported]) -> str:
+def _gradients_text(found: Sequence[JaxFunction]) -> str:
     """Return the derivatives as Python source."""
     lines = [
         head(),
@@ -215,7 +215,7 @@ def _gradients_text(found: Sequence[Exported]) -> str:
     return "".join(lines)
 
 
-def _readme(name: str, found: Sequence[Exported]) -> str:
+def _readme(name: str, found: Sequence[JaxFunction]) -> str:
     lines = [
         f"# {name}",
         "",

@@ -14,7 +14,7 @@ from opsmith.targets.exporting.protocol import OperatorRunner
 from opsmith.targets.jax.vendor import place_of
 
 
-class Loaded(OperatorRunner):
+class JaxFunctions(OperatorRunner):
     """The functions of an artifact.
 
     Args:

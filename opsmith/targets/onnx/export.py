@@ -43,7 +43,7 @@ _ATTEMPTS = 32
 
 
 @dataclass(frozen=True)
-class Exported:
+class OnnxOperators:
     """Record how the custom operators were exported.
 
     Attributes:
@@ -67,7 +67,7 @@ class Exported:
 
 def export(
     model: Model, folder: Path, options: Mapping[str, Any], library: Library | None
-) -> Exported:
+) -> OnnxOperators:
     """Write ``model.onnx`` into `folder`.
 
     Args:
@@ -110,7 +110,7 @@ def export(
             _exclude_failing(lowered.kept, choosing, error)
             continue
         finish(made, model, folder / MODEL)
-        return Exported(
+        return OnnxOperators(
             lowered.choices, opset, _foreign_nodes(made, lowered.kept), lowered.conditions
         )
     raise AssertionError("every form of every operator was tried")

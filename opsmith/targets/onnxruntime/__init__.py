@@ -41,9 +41,9 @@ class OnnxRuntimeTarget(ModelTarget):
 
     def load_model(self, artifact: Artifact) -> Runner:
         """Start an ONNX Runtime session."""
-        from opsmith.targets.onnxruntime.session import Session
+        from opsmith.targets.onnxruntime.session import OnnxRuntimeSession
 
-        return Session(artifact)
+        return OnnxRuntimeSession(artifact)
 
     def proofs(self) -> Sequence[Route]:
         """Return the routes through ONNX Runtime."""

@@ -29,7 +29,7 @@ _BITS = {
 }
 
 
-class Session(Runner):
+class OnnxRuntimeSession(Runner):
     """An artifact in an ONNX Runtime session.
 
     Attributes:

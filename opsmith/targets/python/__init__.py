@@ -46,9 +46,9 @@ class PythonTarget(OperatorTarget):
 
     def load_operators(self, artifact: Artifact) -> OperatorRunner:
         """Import the package."""
-        from opsmith.targets.python.runner import Loaded
+        from opsmith.targets.python.runner import PythonFunctions
 
-        return Loaded(artifact)
+        return PythonFunctions(artifact)
 
     def proofs(self) -> Sequence[Route]:
         """Return the routes through Python modules."""

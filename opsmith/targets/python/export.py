@@ -33,7 +33,7 @@ _MOVED = {
 
 
 @dataclass(frozen=True)
-class Exported:
+class PythonFunction:
     """An operator of the package.
 
     Attributes:
@@ -56,7 +56,7 @@ def export(operators: Sequence[Operator], folder: Path, options: Mapping[str, An
     attributes = attributes_of(signatures)
     native = extension.build(shared)
     found = [
-        Exported(signature, attribute, library.build(kernel))
+        PythonFunction(signature, attribute, library.build(kernel))
         for signature, attribute, kernel in zip(signatures, attributes, kernels, strict=True)
     ]
     package = folder / name
@@ -100,7 +100,7 @@ def _serves(shared: bool) -> str:
     return f"CPython {sys.version_info[0]}.{sys.version_info[1]} on {platform.machine()}"
 
 
-def _init(found: Sequence[Exported], native: Path, shared: bool) -> str:
+def _init(found: Sequence[PythonFunction], native: Path, shared: bool) -> str:
     listed = ", ".join(item.signature.qualname for item in found)
     names = ", ".join(f'"{item.attribute}"' for item in found)
     lines = [
@@ -159,10 +159,10 @@ def _parameter(parameter: Parameter) -> str:
     facts += [f"{flag}=True" for flag, is_set in flags.items() if is_set]
     if parameter.default is not NO_DEFAULT:
         facts.append(f"default={signature_text.source(parameter.default)}")
-    return f"_calls.Parameter({', '.join(facts)})"
+    return f"_calls.FunctionParameter({', '.join(facts)})"
 
 
-def _stub(found: Sequence[Exported]) -> str:
+def _stub(found: Sequence[PythonFunction]) -> str:
     parts = [head(), signature_text.STUB_HEAD, _ERRORS]
     parts += [signature_text.stub(item.signature, item.attribute) for item in found]
     parts.append("FUNCTIONS: Mapping[str, Callable[..., Any]]\n")
@@ -204,7 +204,7 @@ def _project(name: str, shared: bool) -> str:
     return project(name, needs, python=requires, data=["*.pyi", "py.typed"]) + tag
 
 
-def _readme(name: str, found: Sequence[Exported], shared: bool) -> str:
+def _readme(name: str, found: Sequence[PythonFunction], shared: bool) -> str:
     needs = "NumPy and nanobind-backend" if shared else "NumPy"
     example = found[0].attribute
     lines = [

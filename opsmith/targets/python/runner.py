@@ -17,7 +17,7 @@ from opsmith.targets.exporting.protocol import OperatorRunner
 _ONLY_TORCH = frozenset((torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2))
 
 
-class Loaded(OperatorRunner):
+class PythonFunctions(OperatorRunner):
     """The functions of an artifact.
 
     Args:

@@ -10,7 +10,7 @@ from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.subject import Subject
 from opsmith.checks.catalogue.cuda import _compare
-from opsmith.checks.harness import Call
+from opsmith.checks.harness import Called
 from opsmith.checks.trial.trial import Trial
 
 
@@ -23,7 +23,7 @@ def message(*factors):
     """Return the message for a kernel that multiplied by another factor in each order."""
     trial = Trial(Subject(doubled, "cpu", "cpu"), "cuda-on-cpu")
     x = torch.ones(1)
-    calls = [Call("", [x * factor], {}, split=False) for factor in factors]
+    calls = [Called("", [x * factor], {}, split=False) for factor in factors]
     with pytest.raises(Failure) as raised:
         _compare(trial, calls, trial.truth(Case(doubled.signature, {"x": x})))
     return str(raised.value)

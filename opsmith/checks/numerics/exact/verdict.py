@@ -34,7 +34,7 @@ def _halves(planes: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @dataclass
-class Verdict:
+class ExactVerdict:
     """A verdict on each element of one result, from all of its draws.
 
     Attributes:
@@ -160,7 +160,7 @@ def _places(wrong: Tensor) -> str:
     return f" ({', '.join(texts)})" if texts and int(wrong.sum()) > 1 else ""
 
 
-def first_wrong(verdicts: Sequence[Verdict], *, by_value: bool) -> tuple[str, bool] | None:
+def first_wrong(verdicts: Sequence[ExactVerdict], *, by_value: bool) -> tuple[str, bool] | None:
     """Describe the first wrong element of the results, and say whether its formula is refuted."""
     for verdict in verdicts:
         wrong = verdict.wrong(by_value=by_value)

@@ -16,7 +16,7 @@ from opsmith.kernels.languages.triton.missing import require_triton
 from opsmith.kernels.languages.triton.sizes import Size, expression_of
 from opsmith.kernels.languages.triton.variants import (
     Configuration,
-    Given,
+    Value,
     configurations,
     dtypes_of,
 )
@@ -159,7 +159,7 @@ def _elements(dtype: str | None) -> list[str]:
     return [cpp_names.ELEMENT_TYPES[one] for one in parts(dtype)]
 
 
-def _mask(given: Sequence[Given], divisible: frozenset[str]) -> int:
+def _mask(given: Sequence[Value], divisible: frozenset[str]) -> int:
     return sum(1 << position for position, one in enumerate(given) if one.name in divisible)
 
 
@@ -222,7 +222,7 @@ class _Writer:
             self.codes.append(",".join(map(str, code)))
         return self._positions[code]
 
-    def argument(self, given: Given) -> str:
+    def argument(self, given: Value) -> str:
         value = given.value
         if given.kind == "pointer":
             return f"of(a.{cpp_names.identifier(value)}.data())"

@@ -33,7 +33,7 @@ _DIVISOR = 16
 
 
 @dataclass(frozen=True)
-class Given:
+class Value:
     """A value that a launch passes to the kernel, rather than one that is compiled in.
 
     Attributes:
@@ -64,7 +64,7 @@ class Configuration:
     constants: Mapping[str, Any]
     options: Mapping[str, Any]
     grid: tuple[Any, ...]
-    given: tuple[Given, ...]
+    given: tuple[Value, ...]
     hints: tuple[frozenset[str], ...]
 
     def assumptions(self) -> list[tuple[frozenset[str], bool]]:
@@ -160,14 +160,14 @@ def _constant(
 
 def _given(
     kernel: TritonKernel, taken: Taken, values: Mapping[str, Any], constants: Mapping[str, Any]
-) -> Given:
+) -> Value:
     if taken.kind == "tensor":
-        return Given(taken.name, "pointer", taken.of)
+        return Value(taken.name, "pointer", taken.of)
     if taken.kind == "args":
         value = kernel.computed(taken.name, values, constants, traced)
         if isinstance(value, bool):
-            return Given(taken.name, "boolean", value)
-        return Given(taken.name, "real" if isinstance(value, float) else "integer", value)
+            return Value(taken.name, "boolean", value)
+        return Value(taken.name, "real" if isinstance(value, float) else "integer", value)
     parameter = kernel.signature.by_name.get(taken.of)
     kind = parameter.type.kind if parameter and isinstance(parameter.type, ScalarType) else "int"
     if kind == "str":
@@ -176,11 +176,11 @@ def _given(
             "do not support strings"
         )
     if kind == "int":
-        return Given(taken.name, "integer", values[taken.of])
-    return Given(taken.name, {"float": "real", "bool": "boolean"}[kind], taken.of)
+        return Value(taken.name, "integer", values[taken.of])
+    return Value(taken.name, {"float": "real", "bool": "boolean"}[kind], taken.of)
 
 
-def _hint(kernel: TritonKernel, given: Sequence[Given], sizes: Mapping[str, int]) -> frozenset[str]:
+def _hint(kernel: TritonKernel, given: Sequence[Value], sizes: Mapping[str, int]) -> frozenset[str]:
     """Return the integers that are multiples of 16 at the given sizes."""
     from opsmith.signature.sizes import expressions
 

@@ -25,7 +25,7 @@ from opsmith.targets.jax.package.arguments import (
     split,
 )
 from opsmith.targets.jax.package.batching import batched
-from opsmith.targets.jax.package.library import Library
+from opsmith.targets.jax.package.library import XlaLibrary
 from opsmith.targets.jax.package.partitioning import partitioned
 
 _WIDE = frozenset(("int64", "float64", "complex128"))
@@ -47,7 +47,7 @@ class Function:
         backward: the derivative, or the reason why there is none.
     """
 
-    def __init__(self, signature: Signature, library: Library, backward: Backward | str) -> None:
+    def __init__(self, signature: Signature, library: XlaLibrary, backward: Backward | str) -> None:
         self.signature = signature
         self.library = library
         self.__name__ = signature.name

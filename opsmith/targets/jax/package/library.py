@@ -11,7 +11,7 @@ import jax
 from opsmith.targets.exporting.packages import runtime
 
 
-class Library:
+class XlaLibrary:
     """A library that XLA can call.
 
     Args:

@@ -25,7 +25,7 @@ _REFUSED, _OUT_OF_MEMORY = 1, 3
 
 
 @dataclass(frozen=True)
-class Parameter:
+class FunctionParameter:
     """An argument of a function.
 
     Attributes:
@@ -69,7 +69,7 @@ class Refusal:
         parameters: parameters of the function.
     """
 
-    def __init__(self, qualname: str, parameters: Sequence[Parameter]) -> None:
+    def __init__(self, qualname: str, parameters: Sequence[FunctionParameter]) -> None:
         self._qualname = qualname
         self._parameters = parameters
 

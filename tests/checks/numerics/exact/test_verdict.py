@@ -6,7 +6,7 @@ import torch
 
 from opsmith.checks.numerics.exact import arrays
 from opsmith.checks.numerics.exact.arrays import CONSTANT_F, ROOT, Array
-from opsmith.checks.numerics.exact.verdict import Verdict, first_wrong
+from opsmith.checks.numerics.exact.verdict import ExactVerdict, first_wrong
 
 
 def number(value: float, p: int, q: int, doubts: int = 0) -> Array:
@@ -14,14 +14,14 @@ def number(value: float, p: int, q: int, doubts: int = 0) -> Array:
     return Array(torch.tensor([value], dtype=torch.float64), *map(torch.tensor, planes))
 
 
-def verdict(*draws: tuple[Array, Array]) -> Verdict:
-    found = Verdict("the result")
+def verdict(*draws: tuple[Array, Array]) -> ExactVerdict:
+    found = ExactVerdict("the result")
     for one, other in draws:
         found.take(one, other)
     return found
 
 
-def is_wrong(found: Verdict, *, by_value: bool = False) -> bool:
+def is_wrong(found: ExactVerdict, *, by_value: bool = False) -> bool:
     return first_wrong([found], by_value=by_value) is not None
 
 

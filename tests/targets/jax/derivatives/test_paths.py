@@ -19,7 +19,7 @@ from torch._subclasses import functional_tensor
 import opsmith
 from opsmith.targets.jax.derivatives import derivative
 from opsmith.targets.jax.derivatives.translate import _Translation
-from opsmith.targets.jax.export import Exported, _note
+from opsmith.targets.jax.export import JaxFunction, _note
 
 pytestmark = pytest.mark.slow
 
@@ -376,7 +376,7 @@ def test_what_cannot_be_translated_for_some_calls_is_noted() -> None:
     found = derivative(partly)
     assert not isinstance(found, str)
     assert {kinds[1] for path in found.paths for kinds in path.kinds} == {False}
-    assert _note(Exported(partly, "partly", Path(), found)) == (
+    assert _note(JaxFunction(partly, "partly", Path(), found)) == (
         "gradient by its reference; not for every call: for some, it uses "
         "aten::special_bessel_j0, which has no translation to JAX"
     )
