@@ -1,0 +1,250 @@
+"""Declare operators of the corpus: PyTorch's own, under declarations that `opsmith adopt` drafted.
+
+`adopted` is the draft as it is; its reference is the operator in double precision. `kernel` takes
+the declaration for a new operator: its kernel calls PyTorch's operator, its reference is PyTorch's
+decomposition of it, where there is one, and both run the test suite's samples. `numpy` has the test
+suite's own reference, in NumPy or SciPy.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from suite import DRAFTS, Drafted, entries, index, stem_of
+from torch import Tensor
+from torch._decomp import decomposition_table
+from torch.utils._pytree import tree_map
+
+import opsmith
+from opsmith import Operator
+from opsmith.checks.cases.subject import Subject, registered
+from opsmith.errors import OpsmithError
+from opsmith.operators.adoption.adopted import AdoptedOperator
+from opsmith.operators.core.arguments import case_dtype
+from opsmith.signature import bind
+
+#: What a module of the corpus is: how it takes the operator, and the overload's name.
+MODULE = '''"""Declares an operator of the corpus."""
+
+import sys
+
+sys.path[:0] = [{here!r}]
+
+import taken  # noqa: E402
+
+operator = taken.{kind}({name!r}, __name__)
+'''
+
+
+def draft_of(name: str) -> AdoptedOperator:
+    """Return the operator that the draft of an overload declares."""
+    stem = stem_of(name)
+    module = sys.modules.get(stem)
+    if module is None:
+        spec = importlib.util.spec_from_file_location(stem, DRAFTS / f"{stem}.py")
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[stem] = module
+        spec.loader.exec_module(module)
+    (found,) = [one for one in vars(module).values() if isinstance(one, AdoptedOperator)]
+    return found
+
+
+def adopted(name: str, module: str) -> AdoptedOperator:
+    """Return the draft as it is."""
+    return draft_of(name)
+
+
+def kernel(name: str, module: str) -> Operator:
+    """Return an operator whose kernel is PyTorch's operator, and its reference a decomposition."""
+    draft = draft_of(name)
+    reference = decomposed(draft)
+    differentiable = has_gradient(draft, draft.overload)
+    if differentiable and not has_gradient(draft, reference):
+        # It decomposes into ``prims``, which have no derivatives.
+        reference = draft.overload
+    return _declared("corpus", draft, reference, module, differentiable=differentiable)
+
+
+def numpy(name: str, module: str) -> Operator:
+    """Return an operator whose kernel is PyTorch's operator, and its reference the test suite's."""
+    draft = draft_of(name)
+    entry = entry_of(index()[name])
+
+    def reference(*args: Any, **kwargs: Any) -> Any:
+        numbers = [_to_numpy(one) for one in args]
+        found = entry.ref(*numbers, **{key: _to_numpy(one) for key, one in kwargs.items()})
+        like = draft.overload(*args, **kwargs)
+        return _like(found, like)
+
+    return _declared("corpus_numpy", draft, reference, module, differentiable=False)
+
+
+def decomposed(draft: AdoptedOperator) -> Callable[..., Any]:
+    """Return PyTorch's decomposition of an operator into others; the operator where none is."""
+    return decomposition_table.get(draft.overload, draft.overload)
+
+
+def entry_of(one: Drafted) -> Any:
+    """Return the test suite's entry of an overload."""
+    (found,) = [
+        entry
+        for entry in entries()
+        if f"{entry.name}.{entry.variant_test_name}".rstrip(".") == one.entry
+    ]
+    return found
+
+
+def _declared(
+    namespace: str,
+    draft: AdoptedOperator,
+    reference: Callable[..., Any],
+    module: str,
+    *,
+    differentiable: bool,
+) -> Operator:
+    declared = draft.reference.__wrapped__
+    signature = draft.signature
+    reference, kernel = _owned(reference, draft), _owned(draft.overload, draft)
+
+    def split(args: Any, kwargs: Any) -> Any:
+        # Decompositions have other names for some arguments.
+        return draft.split(draft.arguments(args, kwargs))
+
+    @functools.wraps(declared)
+    def body(*args: Any, **kwargs: Any) -> Any:
+        positional, named = split(args, kwargs)
+        return reference(*positional, **named)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        positional, named = split(args, kwargs)
+        return kernel(*positional, **named)
+
+    def suite(dtype: Any, seed: int) -> Iterator[dict[str, Any]]:
+        yield from _samples(draft, dtype, seed)
+
+    body.__module__ = call.__module__ = suite.__module__ = module
+    operator = opsmith.op(
+        f"{namespace}::{stem_of(draft.name).removeprefix('aten_')}",
+        body,
+        data_dependent=signature.data_dependent,
+        where=signature.where,
+        autograd="reference" if differentiable else None,
+    )
+    operator.register_kernel("cpu")(call)
+    for function in draft.cases:
+        operator.register_cases(function, only=draft.only_registered_cases)
+    operator.register_cases(suite)
+    return operator
+
+
+def _owned(function: Callable[..., Any], draft: AdoptedOperator) -> Callable[..., Any]:
+    """Return a function whose results share no memory with its arguments, as an operator's must."""
+    for arguments in _plain(draft):
+        args, kwargs = draft.split(arguments)
+        memory = {one.untyped_storage().data_ptr() for one in _tensors([args, kwargs])} - {0}
+        found = _tensors(draft.overload(*args, **kwargs))
+        if any(one.untyped_storage().data_ptr() in memory for one in found):
+            return lambda *args, **kwargs: tree_map(torch.clone, function(*args, **kwargs))
+    return function
+
+
+def has_gradient(draft: AdoptedOperator, function: Callable[..., Any]) -> bool:
+    """Return whether PyTorch differentiates a function that computes an operator."""
+    for arguments in _plain(draft):
+        made = {
+            key: one.detach().requires_grad_()
+            if isinstance(one, Tensor) and one.is_floating_point()
+            else one
+            for key, one in arguments.items()
+        }
+        args, kwargs = draft.split(made)
+        try:
+            found = list(_tensors(function(*args, **kwargs)))
+            ends = [one for one in found if one.requires_grad]
+            leaves = [one for one in _tensors(made) if one.requires_grad]
+            if not ends:
+                return False
+            torch.autograd.grad(
+                ends, leaves, [torch.ones_like(one) for one in ends], allow_unused=True
+            )
+        except (RuntimeError, NotImplementedError):
+            return False
+        return True
+    return False
+
+
+def _plain(draft: AdoptedOperator) -> Iterator[dict[str, Any]]:
+    dtype = Subject(draft, "reference", "cpu").favourite
+    yield from registered(draft, dtype, 0)
+    yield from _samples(draft, case_dtype(draft.signature, dtype), 0)
+
+
+def _samples(draft: AdoptedOperator, dtype: Any, seed: int) -> Iterator[dict[str, Any]]:
+    """Yield the test suite's samples that the declaration allows."""
+    signature = draft.signature
+    several = dtype if isinstance(dtype, Mapping) else {"": dtype}
+    floating = next((one for one in several.values() if one and one.is_floating_point), None)
+    whole = next((one for one in several.values() if one and not one.is_floating_point), None)
+
+    def fit(value: Any) -> Any:
+        if isinstance(value, tuple | list):
+            return (
+                [fit(one) for one in value]
+                if any(isinstance(one, Tensor) for one in value)
+                else type(value)(value)
+            )
+        if not isinstance(value, Tensor):
+            return value
+        value = value.detach()
+        if value.is_floating_point() and floating is not None:
+            return value.to(floating)
+        is_whole = not (
+            value.is_floating_point() or value.is_complex() or value.dtype == torch.bool
+        )
+        return value.to(whole) if is_whole and whole is not None else value.clone()
+
+    for args, kwargs in torch.load(DRAFTS / f"{stem_of(draft.name)}.pt", weights_only=False):
+        try:
+            given = {key: fit(one) for key, one in kwargs.items()}
+            arguments = draft.arguments(tuple(fit(one) for one in args), given)
+            bind(signature, arguments)
+        except (OpsmithError, TypeError, ValueError):
+            continue
+        yield arguments
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for one in value:
+            yield from _tensors(one)
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))
+
+
+def _to_numpy(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return (
+            value.detach()
+            .to(torch.float32 if value.dtype == torch.bfloat16 else value.dtype)
+            .numpy()
+        )
+    if isinstance(value, tuple | list):
+        return type(value)(map(_to_numpy, value))
+    return value
+
+
+def _like(found: Any, like: Any) -> Any:
+    if isinstance(like, tuple | list):
+        return tuple(_like(*pair) for pair in zip(found, like, strict=True))
+    import numpy
+
+    made = torch.from_numpy(numpy.array(found, copy=True))
+    return made.to(like.dtype).reshape(like.shape)
