@@ -49,6 +49,8 @@ class Check:
             (``module:function``); done once for all rows. None of them may start a thread.
         calls: whether the check calls the operator. If it does, it waits until the kernel is built
             and loaded.
+        needs: the checks that run before it; if one of them fails for plain arguments, this check
+            has nothing to add, and is not run.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Check:
     apart: bool = False
     prepares: tuple[str, ...] = ()
     calls: bool = True
+    needs: tuple[str, ...] = ()
 
     @property
     def compiles(self) -> bool:
@@ -87,6 +90,9 @@ QUICK = (
     "validation",
 )
 
+#: The checks of plain calls: of memory, order and values. What they find explains what others find.
+PLAIN_CALLS = ("dispatch", "bounds", "schedules", "cuda-on-cpu", "triton-interpreter", "reference")
+
 _CHECKS: dict[str, Check] = {}
 
 
@@ -103,6 +109,7 @@ def define_check(
     apart: bool = False,
     prepares: tuple[str, ...] = (),
     calls: bool = True,
+    needs: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Trial], None]], Callable[[Trial], None]]:
     """Register the decorated function as a check; see `Check` for the arguments."""
 
@@ -120,6 +127,7 @@ def define_check(
             apart,
             prepares,
             calls,
+            needs,
         )
         return run
 

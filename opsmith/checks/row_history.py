@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from opsmith.checks.cases.failure import LIFELESS
 from opsmith.checks.cases.subject import Subject
-from opsmith.checks.protocol import Check
+from opsmith.checks.protocol import PLAIN_CALLS, Check
+from opsmith.checks.report.causes import explains, is_plain, turn
 from opsmith.checks.report.rows import Row
 from opsmith.checks.trial.case_source import REFUSES_ALL
 from opsmith.checks.workers.schedule import Planned
@@ -27,18 +28,21 @@ class History:
     Attributes:
         broken: whether the kernel does not build.
         caseless: the check that found no arguments that the reference accepts.
-        failed: the first check that failed.
+        failed: the rows that failed, as they were before they were settled.
         lifeless: the check that tells how every call of the kernel ends.
-        failing: the checks in which a call failed.
         hung: the checks that hung.
     """
 
     broken: bool = False
     caseless: str = ""
-    failed: str = ""
+    failed: list[Row] = field(default_factory=list)
     lifeless: str = ""
-    failing: list[str] = field(default_factory=list)
     hung: list[str] = field(default_factory=list)
+
+    @property
+    def first(self) -> str:
+        """The check that tells the first cause of the kernel's failures; empty if none failed."""
+        return min(self.failed, key=turn).check if self.failed else ""
 
     def obstacle(self, check: Check) -> str:
         """Return the reason not to run a further check; empty if it is to run."""
@@ -51,24 +55,49 @@ class History:
             return _caseless(self.caseless)
         if len(self.hung) >= _HANGS:
             return f"not run, since {', '.join(self.hung)} hung. To run it alone: --check NAME"
-        return ""
+        needed = [row for row in self.failed if row.check in check.needs and is_plain(row)]
+        causes = [row for row in needed if not self._causes(row, ())]
+        return f"not run because of {min(causes, key=turn).check}" if causes else ""
 
     def learn(self, row: Row) -> None:
         """Update the history with a finished row."""
-        self.failed = self.failed or row.check * (row.status == "failed")
+        if row.status == "failed":
+            self.failed.append(row)
         self.broken |= row.check == "build" and row.status == "failed"
         if row.check in _DRAW_ALL and row.code == "OPS-CASES-NONE":
             self.caseless = row.check
-        if row.code.startswith("OPS-CALL-"):
-            self.failing.append(row.check)
-            if LIFELESS in row.message:
-                self.lifeless = self.failing[0]
+        if LIFELESS in row.message:
+            self.lifeless = next(
+                one.check for one in self.failed if one.code.startswith("OPS-CALL-")
+            )
 
-    def settle(self, row: Row, check: Check, subject: Subject) -> Row:
-        """Return a finished row, as one that did not run if it repeats what is told."""
-        repeats = self.lifeless not in ("", row.check) and row.status == "failed"
-        why = self.obstacle(check) if repeats and row.check != "dispatch" else ""
-        return not_run(check, subject, why) if why else row
+    def settle(self, row: Row, check: Check, subject: Subject, before: Sequence[str]) -> Row:
+        """Return a finished row, as one that did not run if another one tells its cause.
+
+        Args:
+            row: the row.
+            check: its check.
+            subject: its subject.
+            before: the checks that come earlier; what a later one finds is no cause of this one's.
+        """
+        if row.status != "failed":
+            return row
+        if self.lifeless not in ("", row.check) and check.name != "dispatch":
+            why = self.obstacle(check)
+            return not_run(check, subject, why) if why else row
+        causes = self._causes(row, before)
+        if not causes:
+            return row
+        return not_run(check, subject, f"says no more than {min(causes, key=turn).check}")
+
+    def _causes(self, row: Row, before: Sequence[str]) -> list[Row]:
+        return [
+            one
+            for one in self.failed
+            if explains(one, row)
+            and (one.check in before if turn(one) == turn(row) else turn(one) < turn(row))
+            and one.check in (*before, *PLAIN_CALLS)
+        ]
 
 
 def not_run(check: Check, subject: Subject, why: str) -> Row:
@@ -84,7 +113,7 @@ def not_run(check: Check, subject: Subject, why: str) -> Row:
 
 
 class FirstToTell:
-    """Keeps the first of a kernel's rows which report the same: no case, or no call that returns.
+    """Keeps one of a kernel's rows for each cause, in the order of the plan.
 
     `History` skips the rows that run after the first one, but not the rows that run in parallel.
     """
@@ -96,9 +125,11 @@ class FirstToTell:
         self._told: dict[tuple[str, str], str] = {}
 
     def settle(self, position: int, row: Row) -> Row:
-        """Return the row, or a row that was not run if an earlier row has reported the same."""
+        """Return the row, or a row that was not run if another row reports the same."""
         subject, check = self._plan[position]
-        row = self._histories[kernel_of(subject)].settle(row, check, subject)
+        kernel = kernel_of(subject)
+        before = [c.name for other, c in self._plan[:position] if kernel_of(other) == kernel]
+        row = self._histories[kernel].settle(row, check, subject, before)
         if row.code != "OPS-CASES-NONE" or not row.message.startswith(REFUSES_ALL):
             return row
         first = self._told.setdefault((row.operator, row.kernel), row.check)
@@ -111,8 +142,8 @@ def _caseless(check: str) -> str:
 
 
 def failed(histories: Mapping[tuple[str, str], History], operator: str) -> str:
-    """Return the first check of an operator that failed; empty if none has."""
-    found = (one.failed for (name, _), one in histories.items() if name == operator)
+    """Return the check that tells the first cause of an operator's failures; empty if none has."""
+    found = (one.first for (name, _), one in histories.items() if name == operator)
     return next(filter(None, found), "")
 
 

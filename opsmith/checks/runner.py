@@ -29,7 +29,7 @@ from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import REFERENCE, Subject, subject_on, subjects_of
 from opsmith.checks.isolation.kernel_client import Caller
 from opsmith.checks.isolation.process_state import Surroundings
-from opsmith.checks.protocol import Check, selected
+from opsmith.checks.protocol import PLAIN_CALLS, Check, selected
 from opsmith.checks.report.rows import REFUSED, Row, Status
 from opsmith.checks.reproduction.snippet import snippet
 from opsmith.checks.row_history import FirstToTell, History, failed, kernel_of, not_run
@@ -155,8 +155,8 @@ def run(
         def run_row(position: int, worker: Worker) -> Row | None:
             subject, check = plan[position]
             history = histories[kernel_of(subject)]
-            ended = first and failed(histories, subject.operator.name)
-            if ended:
+            ended = failed(histories, subject.operator.name) if first else ""
+            if ended and check.name not in PLAIN_CALLS:
                 return not_run(check, subject, f"not run, since {ended} failed")
             return _row(check, subject, shared, worker, history) if isolate else None
 
@@ -245,7 +245,6 @@ def _row(
         row = _isolated(check, subject, settings, worker, history)
     if row is not None:
         history.learn(row)
-        row = history.settle(row, check, subject)
     return row
 
 
@@ -255,7 +254,7 @@ def _here(check: Check, subject: Subject, settings: Settings, history: History) 
     if row is None:
         row = run_check(check, subject, settings, lambda *_: None, {})
     history.learn(row)
-    return history.settle(row, check, subject)
+    return row
 
 
 def _after(history: History, check: Check, subject: Subject) -> Row | None:

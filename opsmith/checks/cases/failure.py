@@ -6,6 +6,8 @@ from opsmith.checks.cases.case import Case
 
 #: The line of a failure of which no call returned.
 LIFELESS = "No call of the kernel returned, whatever the sizes and dtypes."
+#: The beginning of the line of a failure that says which sizes have it.
+SIZES_TOLD = "sizes: "
 #: Message for a result that changes after its call.
 CHANGED = (
     "the result of an earlier call changed afterwards: it lies in memory that the kernel uses "

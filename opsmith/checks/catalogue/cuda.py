@@ -170,7 +170,7 @@ def _same(results: Sequence[Sequence[Tensor]]) -> bool:
     "a CUDA kernel, emulated on the CPU, gives right results in any order of blocks and threads, "
     "without races, divergent barriers or accesses beside its memory",
     subjects=kernels_in_cuda,
-    order=14,
+    order=9,
     time_limit=10.0,  # PyTorch's headers alone compile for a minute or two
     calls=False,
 )
@@ -294,7 +294,7 @@ def _sanitizer_check(sanitizer: str, finds: str) -> None:
         f"cuda-on-cpu-{sanitizer}",
         f"{finds} in a CUDA kernel, emulated on the CPU with -fsanitize={sanitizer}",
         subjects=kernels_in_cuda,
-        order=15,
+        order=8,
         time_limit=10.0,
         flag=f"sanitize_{sanitizer}",
         calls=False,

@@ -18,7 +18,7 @@ from opsmith.checks.numerics import loop_sizes
 from opsmith.checks.numerics.comparison import compare, difference, same_bits
 from opsmith.checks.numerics.gradients import has_gradient
 from opsmith.checks.numerics.oracle import Expected
-from opsmith.checks.protocol import define_check
+from opsmith.checks.protocol import PLAIN_CALLS, define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.checks.trial.trial_gradients import random_cotangents, run_backward, true_gradients
 from opsmith.kernels import HOST
@@ -33,6 +33,7 @@ _MEANT = "If that is meant, tag the operator torch.Tag.nondeterministic_bitwise.
     "determinism",
     "a call repeated, or with more threads, gives the same bits",
     order=60,
+    needs=PLAIN_CALLS,
     apart=True,
 )
 def determinism(trial: Trial) -> None:

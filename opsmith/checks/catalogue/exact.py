@@ -32,7 +32,7 @@ from opsmith.checks.numerics.gradients import (
     with_copies_to_write,
 )
 from opsmith.checks.numerics.loop_sizes import largest_sizes
-from opsmith.checks.protocol import define_check
+from opsmith.checks.protocol import PLAIN_CALLS, define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.errors import BuildError
 from opsmith.kernels import KernelSource, Library
@@ -412,6 +412,7 @@ def prepare(
     "the kernel is the reference's formula, compared in finite fields without a tolerance",
     subjects=kernels_in_cpp,
     order=11,
+    needs=PLAIN_CALLS,
     time_limit=3.0,
     runtime="kernel alone",
 )
@@ -425,6 +426,7 @@ def exact_formula(trial: Trial) -> None:
     "the kernel of the backward is the derivative of the reference's formula",
     subjects=kernels_in_cpp,
     order=51,
+    needs=("gradient",),
     time_limit=3.0,
     runtime="kernel alone",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opsmith.checks.catalogue.cuda import kernels_in_cuda, need_emulation
 from opsmith.checks.catalogue.exact import compare_cases, prepare
-from opsmith.checks.protocol import define_check
+from opsmith.checks.protocol import PLAIN_CALLS, define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.kernels.cuda_emulator import exact_emulated
 
@@ -14,6 +14,7 @@ from opsmith.kernels.cuda_emulator import exact_emulated
     "a CUDA kernel, emulated on the CPU, is the reference's formula, compared in finite fields",
     subjects=kernels_in_cuda,
     order=16,
+    needs=PLAIN_CALLS,
     time_limit=10.0,
     calls=False,
 )

@@ -24,7 +24,7 @@ from opsmith.checks.cases.values import fill
 from opsmith.checks.numerics.comparison import compare
 from opsmith.checks.numerics.oracle import Expected
 from opsmith.checks.numerics.selections import selection_of
-from opsmith.checks.protocol import define_check
+from opsmith.checks.protocol import PLAIN_CALLS, define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.operators.core.arguments import DTYPES, dtype_name, flatten, map_tensors
 from opsmith.signature import Parameter, Signature, TensorInfo, bind, result_shapes
@@ -69,6 +69,7 @@ class _Plan:
     "large",
     "more than 2**31 elements of one byte give right results, where there is memory",
     order=28,
+    needs=PLAIN_CALLS,
     time_limit=10.0,
     flag="large",
 )

@@ -93,7 +93,7 @@ def _has_floats(trial: Trial) -> tuple[str | None, ...]:
     "bounds",
     "the kernel accesses no memory but its arguments and results, and writes every result",
     subjects=compiled,
-    order=12,
+    order=6,
     time_limit=3.0,
     runtime="kernel alone",
 )
@@ -152,7 +152,7 @@ def _holds(tensor: Tensor, fill: int) -> Tensor:
     "schedules",
     "the results do not depend on how parallel_for cuts the work, nor on the order of the pieces",
     subjects=compiled,
-    order=13,
+    order=7,
     time_limit=3.0,
     runtime="kernel alone",
 )
@@ -197,7 +197,7 @@ def _sanitizer_check(sanitizer: str, finds: str) -> None:
         f"sanitize-{sanitizer}",
         f"{finds} (rebuilt with -fsanitize={sanitizer})",
         subjects=compiled,
-        order=15,
+        order=8,
         time_limit=10.0,
         flag=f"sanitize_{sanitizer}",
         runtime="kernel alone",

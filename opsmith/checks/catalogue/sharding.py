@@ -15,7 +15,7 @@ from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.numerics.comparison import same_bits
 from opsmith.checks.numerics.gradients import has_gradient, is_differentiable, leaves_of
 from opsmith.checks.numerics.oracle import Expected, RefusedError, require_accepted
-from opsmith.checks.protocol import define_check
+from opsmith.checks.protocol import PLAIN_CALLS, define_check
 from opsmith.checks.ranks import calls as ranks
 from opsmith.checks.ranks.compiled import compare_compiled
 from opsmith.checks.ranks.found_claims import FoundClaims
@@ -52,6 +52,7 @@ _COMPILED = 3
     "sharding",
     "ranks with parts of the arguments compute their parts of the results and gradients",
     order=78,
+    needs=PLAIN_CALLS,
     runtime="DTensor",
 )
 def sharding(trial: Trial) -> None:

@@ -24,7 +24,7 @@ from opsmith.checks.isolation.fork_detection import forking_fails
 from opsmith.checks.isolation.process_state import Surroundings
 from opsmith.checks.numerics.comparison import compare
 from opsmith.checks.numerics.oracle import Expected
-from opsmith.checks.protocol import define_check
+from opsmith.checks.protocol import PLAIN_CALLS, define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.operators.core.arguments import every_tensor_in, is_float8
 
@@ -178,6 +178,7 @@ def _switching_often() -> Iterator[None]:
     "statefulness",
     "a result depends on the arguments alone: not on earlier calls, nor on later ones",
     order=72,
+    needs=PLAIN_CALLS,
     time_limit=2.0,
     apart=True,
 )

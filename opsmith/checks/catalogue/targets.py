@@ -19,7 +19,7 @@ from opsmith.checks.exports.constant_coverage import telling_cases
 from opsmith.checks.exports.export_comparison import ModelExports
 from opsmith.checks.numerics.gradients import has_leaves, leaves_of
 from opsmith.checks.numerics.oracle import RefusedError
-from opsmith.checks.protocol import define_check
+from opsmith.checks.protocol import PLAIN_CALLS, define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.checks.trial.trial_gradients import (
     random_cotangents,
@@ -289,6 +289,15 @@ def _all_differ(case: Case) -> bool:
     return len(set(sizes)) == len(sizes)
 
 
+def _needed(proof: Route) -> tuple[str, ...]:
+    """Return the checks without which a route's check has nothing to add."""
+    if isinstance(proof, GradientProof):
+        return ("gradient",)
+    if proof.about is not Route.about:  # another part of the author's code than the kernel runs
+        return ()
+    return (*PLAIN_CALLS, "fake") if isinstance(proof, ModelProof) else PLAIN_CALLS
+
+
 def _register(target: Target, proof: Route, order: int) -> None:
     @define_check(
         proof.name,
@@ -298,6 +307,7 @@ def _register(target: Target, proof: Route, order: int) -> None:
         flag=proof.flag,
         runtime=target.title,
         prepares=(*(TRACING if isinstance(proof, ModelProof) else ()), *target.prepares),
+        needs=_needed(proof),
     )
     def run(trial: Trial) -> None:
         trial.attribution.wrong, trial.route = "OPS-TARGET-WRONG", (target, proof)

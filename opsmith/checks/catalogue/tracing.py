@@ -22,7 +22,7 @@ from opsmith.checks.numerics.gradients import (
     with_copies_to_write,
 )
 from opsmith.checks.numerics.oracle import RefusedError, widen
-from opsmith.checks.protocol import define_check
+from opsmith.checks.protocol import PLAIN_CALLS, define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.checks.trial.trial_gradients import random_cotangents, run_backward, true_gradients
 from opsmith.compat import torch_modules, torch_tracing
@@ -39,6 +39,7 @@ _COMPILER = (torch_modules.COMPILER, torch_modules.INDUCTOR, "sympy.tensor.tenso
     "opcheck",
     "torch.library.opcheck passes",
     order=90,
+    needs=("fake", "mutation", "aliasing"),
     time_limit=2.0,
     runtime="torch.compile",
     prepares=_COMPILER,
@@ -138,6 +139,7 @@ def _opchecks(trial: Trial, arguments: Mapping[str, Any]) -> tuple[str, ...]:
     "compile",
     "torch.compile(fullgraph=True) gives right results",
     order=100,
+    needs=(*PLAIN_CALLS, "fake"),
     time_limit=3.0,
     runtime="torch.compile",
     prepares=_COMPILER,
@@ -258,6 +260,7 @@ def _differentiable(trial: Trial, case: Case) -> bool:
     "export",
     "torch.export with dynamic sizes runs with other sizes",
     order=110,
+    needs=(*PLAIN_CALLS, "fake"),
     time_limit=3.0,
     runtime="torch.export",
     prepares=_COMPILER[:1],

@@ -13,7 +13,7 @@ from opsmith.checks.cases.failure import Failure, Inapplicable
 from opsmith.checks.cases.reruns.registered_cases import alike
 from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.numerics.oracle import Expected
-from opsmith.checks.protocol import define_check
+from opsmith.checks.protocol import PLAIN_CALLS, define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.kernels import HOST
 from opsmith.operators.core.arguments import each_tensor, flatten
@@ -27,6 +27,7 @@ from opsmith.signature.sizes.shapes import Fixed, Shape, Variadic
     "parallel-dims",
     "each slice along the parallel_dims is computed on its own",
     order=70,
+    needs=PLAIN_CALLS,
     runtime="vmap",
     apart=True,
 )
@@ -169,7 +170,13 @@ def _slice_truth(
     )
 
 
-@define_check("vmap", "torch.vmap gives what a loop over the batch gives", order=75, runtime="vmap")
+@define_check(
+    "vmap",
+    "torch.vmap gives what a loop over the batch gives",
+    order=75,
+    runtime="vmap",
+    needs=PLAIN_CALLS,
+)
 def vmap(trial: Trial) -> None:
     """Batch all tensors together, then each tensor alone."""
     signature = trial.signature

@@ -44,7 +44,7 @@ def kernels_in_triton(operator: Operator) -> list[Subject]:
     "a kernel in Triton, run by Triton's interpreter on the CPU, gives right results in any order "
     "of its programs, without races between them or accesses beside its memory",
     subjects=kernels_in_triton,
-    order=14,
+    order=9,
     time_limit=3.0,
     runtime="Triton's interpreter",
 )

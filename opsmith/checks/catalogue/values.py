@@ -15,7 +15,8 @@ from opsmith.checks.cases.sampling import SIZES, Wanted
 from opsmith.checks.cases.views import CHANNELS_LAST, LONE, PADDED, PERMUTED
 from opsmith.checks.isolation.call_ways import PLAIN, WAYS, described
 from opsmith.checks.numerics import loop_sizes
-from opsmith.checks.protocol import define_check
+from opsmith.checks.protocol import PLAIN_CALLS, define_check
+from opsmith.checks.size_rules import tell_sizes
 from opsmith.checks.trial.trial import Trial
 from opsmith.signature import Parameter
 from opsmith.signature.dtype_variables import parts
@@ -93,12 +94,20 @@ def _agrees_laid_out(trial: Trial, case: Case) -> None:
 def reference(trial: Trial) -> None:
     """Try every dtype with contiguous arguments, then each cohort."""
     try:
-        trial.each(lambda case: _agrees(trial, case), wanted=Wanted(inexact=True))
+        _every_cohort(trial)
     except Failure as failure:
         ends = failure.code in _ENDS and trial.counts.error is None and not failure.final
-        if ends and not trial.replay.alone and not trial.settings.given and not _returns(trial):
+        if trial.replay.alone or trial.settings.given:
+            pass
+        elif ends and not _returns(trial):
             failure.args = (f"{failure}\n{LIFELESS}",)
+        else:
+            tell_sizes(trial, failure, lambda case: _agrees(trial, case))
         raise
+
+
+def _every_cohort(trial: Trial) -> None:
+    trial.each(lambda case: _agrees(trial, case), wanted=Wanted(inexact=True))
     counts = {"normal": trial.counts.ran}
     if not trial.only_registered:
         most = loop_sizes.largest_sizes(trial.operator, trial.subject.favourite)
@@ -171,6 +180,7 @@ def _share_of(trial: Trial, examples: int) -> int:
     "layouts",
     "transposed, sliced, padded, permuted, expanded, overlapping arguments give right results",
     order=20,
+    needs=PLAIN_CALLS,
     apart=True,
 )
 def memory_layouts(trial: Trial) -> None:
@@ -243,7 +253,13 @@ def _is_strided(case: Case) -> bool:
     )
 
 
-@define_check("empty-sizes", "dimensions of size 0 and 1 give right results", order=25, apart=True)
+@define_check(
+    "empty-sizes",
+    "dimensions of size 0 and 1 give right results",
+    order=25,
+    apart=True,
+    needs=PLAIN_CALLS,
+)
 def empty_sizes(trial: Trial) -> None:
     """Set each dimension to 0 and to 1 by itself, then all of them."""
     dtypes = (trial.subject.favourite,)

@@ -19,17 +19,9 @@ _REFERENCE = "reference"
 #: The checks that compile a kernel and do not call it.
 _COMPILING = ("build", "nvcc")
 #: The beginnings, behind OPS-, of the codes that other failures may follow from, in their order.
-_CAUSES = (
-    "BUILD",
-    "DISPATCH",
-    "MEMORY-BOUNDS",
-    "SANITIZE",
-    "MEMORY-UNINITIALIZED",
-    "CUDA",
-    "SCHEDULES",
-    "DETERMINISM-THREADS",
-    "STATE-THREADS",
-)
+MEMORY = ("MEMORY-BOUNDS", "SANITIZE", "MEMORY-UNINITIALIZED", "RESULT-UNWRITTEN", "CUDA")
+RACES = ("SCHEDULES", "DETERMINISM-THREADS", "STATE-THREADS")
+_CAUSES = ("BUILD", "DISPATCH", "RESULT-DECLARED", *MEMORY, *RACES)
 #: The beginning of the note on samples that the reference rejected.
 REFUSED = "the reference refused"
 
@@ -184,7 +176,7 @@ class Results:
         return [
             row
             for _, _, rows in self.groups()
-            for row in sorted(rows, key=_turn)
+            for row in sorted(rows, key=turn)
             if row.status == "failed"
         ]
 
@@ -254,7 +246,7 @@ class Results:
             yield operator, kernel, rows
 
 
-def _turn(row: Row) -> int:
+def turn(row: Row) -> int:
     """Return the place of a row's failure among those of its kernel."""
     code = row.code.removeprefix("OPS-")
     found = (place for place, cause in enumerate(_CAUSES) if code.startswith(cause))

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from opsmith.checks.cases.subject import Subject
-from opsmith.checks.protocol import Check
+from opsmith.checks.protocol import PLAIN_CALLS, Check
 from opsmith.checks.report.rows import Row
 from opsmith.sources.import_location import module_of
 
@@ -97,7 +97,7 @@ class Schedule:
             if self._ended:
                 return
             self._rows[position] = row
-            while self._told in self._rows:
+            while self._is_settled(self._told):
                 self._rows[self._told] = self._settle(self._told, self._rows[self._told])
                 if self._on_row is not None:
                     self._on_row(self._rows[self._told])
@@ -158,14 +158,22 @@ class Schedule:
         return module_of(subject.operator), check.runtime
 
     def _is_ready(self, position: int) -> bool:
-        subject, check = self._plan[position]
-        if check.name == "build":
-            return True
-        key = subject.operator.name, subject.kernel
+        check = self._plan[position][1]
+        return check.name == "build" or self._are_done(position, ("build", *check.needs))
+
+    def _is_settled(self, position: int) -> bool:
+        """Return whether a row is there and, if it failed, those that may tell its cause."""
+        row = self._rows.get(position)
+        return row is not None and (row.status != "failed" or self._are_done(position, PLAIN_CALLS))
+
+    def _are_done(self, position: int, names: Sequence[str]) -> bool:
+        """Return whether the checks of these names are done for the kernel of a row."""
+        subject = self._plan[position][0]
         return not any(
-            self._plan[other][1].name == "build"
-            and (self._plan[other][0].operator.name, self._plan[other][0].kernel) == key
-            for other in (*self._waiting, *self._returned, *self._running)
+            check.name in names
+            and other not in self._rows
+            and (one.operator.name, one.kernel) == (subject.operator.name, subject.kernel)
+            for other, (one, check) in enumerate(self._plan)
         )
 
     def _tell(self) -> None:

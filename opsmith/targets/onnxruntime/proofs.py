@@ -97,7 +97,7 @@ def _proof(form: str, exporter: str) -> ModelProof:
     def about(operator: Operator) -> str:
         if form == "inline":
             return f"reference: {operator.kernels['reference'].where}"
-        return _translation(operator, exporter) if form == "standard" else ""
+        return _translation(operator, exporter)
 
     def remark(operator: Operator, kernel: Kernel) -> str:
         del operator
@@ -109,7 +109,7 @@ def _proof(form: str, exporter: str) -> ModelProof:
         what="the exported model",
         obstacle=obstacle,
         options=options,
-        about=about,
+        about=Route.about if form == "library" else about,
         remark=remark,
         functional=True,
         # If ONNX lacks an operator, or inlining fixes a size, the author is not at fault.

@@ -35,6 +35,7 @@ EXAMPLES = 8
     "double-backward",
     "a gradient that is differentiated again gives the right second derivative, or raises",
     order=52,
+    needs=("gradient",),
     runtime="autograd",
 )
 def double_backward(trial: Trial) -> None:

@@ -22,7 +22,7 @@ from opsmith.checks.numerics.gradients import (
     stopped,
     with_copies_to_write,
 )
-from opsmith.checks.protocol import define_check
+from opsmith.checks.protocol import PLAIN_CALLS, define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.kernels import HOST
 from opsmith.operators.core.arguments import flatten, map_named_tensors
@@ -56,6 +56,7 @@ def _is_double(dtype: str) -> bool:
     "gradcheck",
     "gradients agree with finite differences of the operator itself",
     order=51,
+    needs=(*PLAIN_CALLS, "gradient"),
     runtime="autograd",
 )
 def gradcheck(trial: Trial) -> None:

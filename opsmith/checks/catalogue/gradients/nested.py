@@ -34,6 +34,7 @@ _Bend = Callable[[Tensor], Tensor]
     "nested-gradients",
     "gradients inside nested torch.func, and autograd around it, are right or raise",
     order=53,
+    needs=("gradient", "double-backward"),
     runtime="autograd",
 )
 def nested_gradients(trial: Trial) -> None:
