@@ -19,6 +19,7 @@ from opsmith.signature.annotations import (
 )
 from opsmith.signature.constraints import (
     Bound,
+    Column,
     Constraint,
     Order,
     PartStarts,
@@ -46,6 +47,7 @@ __all__ = [
     "Between",
     "Bindings",
     "Bound",
+    "Column",
     "Constraint",
     "DtypeVar",
     "Extent",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 
@@ -11,14 +11,25 @@ from typing import Any, Literal
 class Index:
     """Require each value to be an index below `bound`: ``0 <= value < bound``.
 
+    Attributes:
+        bound: the number of what the index chooses from.
+        column: the only column of the last dimension that holds an index, counted from 0; `None`
+            if each value is an index. A column of floats holds whole numbers then.
+
     Example:
         >>> from typing import Annotated
-        >>> from jaxtyping import Int32
+        >>> from jaxtyping import Float, Int32
         >>> from torch import Tensor
         >>> ranks = Annotated[Int32[Tensor, "P"], Index("B*N*H*W")]
+        >>> rois = Annotated[Float[Tensor, "R 5"], Index("N", column=0)]
     """
 
     bound: str | int
+    column: int | None = field(default=None, kw_only=True)
+
+    def __repr__(self) -> str:
+        column = "" if self.column is None else f", column={self.column!r}"
+        return f"Index(bound={self.bound!r}{column})"
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,24 @@ class ValueRange(Constraint):
 
 
 @dataclass(frozen=True)
+class Column(Constraint):
+    """The values in one column of the last dimension are whole numbers in a range."""
+
+    place: int
+    range: ValueRange
+
+    @property
+    def along(self) -> int:
+        """The last dimension only: 1."""
+        return 1
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        """The limits of the range."""
+        return self.range.bounds
+
+
+@dataclass(frozen=True)
 class Order(Constraint):
     """Values ascend along the last dimension; with `strict`, no two values are equal."""
 

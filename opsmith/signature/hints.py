@@ -28,7 +28,15 @@ from opsmith.signature.annotations import (
     Total,
     Unspecified,
 )
-from opsmith.signature.constraints import Bound, Constraint, Order, PartStarts, Sum, ValueRange
+from opsmith.signature.constraints import (
+    Bound,
+    Column,
+    Constraint,
+    Order,
+    PartStarts,
+    Sum,
+    ValueRange,
+)
 from opsmith.signature.dtypes import ANY, COMMON, DTypes, known_dtypes, not_carried
 from opsmith.signature.parameters import (
     Kind,
@@ -448,7 +456,8 @@ def _constraint(item: Annotation, type_: Type, scalars: Collection[str]) -> Cons
 
     match item:
         case Index(high):
-            return ValueRange(bound(0), bound(high), exclusive=True)
+            range_ = ValueRange(bound(0), bound(high), exclusive=True)
+            return range_ if item.column is None else Column(item.column, range_)
         case Between(low, high):
             if low is None and high is None:
                 raise AnnotationProblem("Between() bounds nothing; give low, high or both")

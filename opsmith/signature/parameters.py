@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from opsmith.signature.annotations import Selects
-from opsmith.signature.constraints import Constraint, ValueRange, range_limits
+from opsmith.signature.constraints import Column, Constraint, ValueRange, range_limits
 from opsmith.signature.dtypes import INTEGRAL, DTypes
 from opsmith.signature.sizes.shapes import Shape
 
@@ -155,6 +155,16 @@ class Parameter:
     def ranges(self) -> tuple[ValueRange, ...]:
         """The constraints on each value by itself."""
         return tuple(c for c in self.constraints if isinstance(c, ValueRange))
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the last dimension that hold indices."""
+        return tuple(c for c in self.constraints if isinstance(c, Column))
+
+    def without_columns(self) -> Parameter:
+        """Return the parameter as if no column held an index."""
+        rest = tuple(c for c in self.constraints if not isinstance(c, Column))
+        return replace(self, constraints=rest)
 
     def limits(self, dims: Mapping[str, Any], scalars: Mapping[str, Any]) -> tuple[Any, Any]:
         """Return the least and the largest value that the ranges allow; `None` for an open side."""

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from opsmith.signature.annotations import Selects
 from opsmith.signature.claims import bound_dims, check_claims
-from opsmith.signature.constraints import Constraint, Order, PartStarts, Sum, ValueRange
+from opsmith.signature.constraints import Column, Constraint, Order, PartStarts, Sum, ValueRange
 from opsmith.signature.dtypes import COMPLEX, DTypes
 from opsmith.signature.equations import unsolvable
 from opsmith.signature.items import check_items, item_hint
@@ -207,6 +207,8 @@ def _constraint(
     match constraint:
         case ValueRange():
             _range(signature, parameter, constraint, owner, refuse)
+        case Column(place):
+            _column(parameter, place, owner, refuse)
         case Order():
             _line(parameter, "Sorted", owner, refuse)
             if not _numeric(parameter):
@@ -249,11 +251,25 @@ def _line(parameter: Parameter, what: str, owner: str, refuse: Refuse) -> None:
         refuse(f"{owner}: {what} is not for uint64; take int64")
 
 
+def _column(parameter: Parameter, place: int, owner: str, refuse: Refuse) -> None:
+    called = f"Index(column={place!r})"
+    if not isinstance(place, int) or isinstance(place, bool) or place < 0:
+        refuse(f"{owner}: {called}: columns are counted from 0")
+    if parameter.tensor_type is None or not _numeric(parameter):
+        refuse(f"{owner}: {called} is for tensors of ints and floats")
+    _line(parameter, called, owner, refuse)
+    shape = parameter.tensor_type.shape
+    match shape.dims[-1] if shape else None:
+        case Fixed(expressions.Integer(width)) if place >= width:
+            refuse(f"{owner}: {called}: there are {width} columns, counted from 0")
+
+
 def _range(
     signature: Signature, parameter: Parameter, range_: ValueRange, owner: str, refuse: Refuse
 ) -> None:
     if (range_.exclusive or range_.start) and not is_integral(parameter.type):
-        refuse(f"{owner}: Index and Extent are for integers")
+        column = "; of floats, a column may hold an index: Index(..., column=0)"
+        refuse(f"{owner}: Index and Extent are for integers{'' if range_.start else column}")
     if not _numeric(parameter):
         refuse(f"{owner}: {'Positive' if range_.above else 'Between'} is for ints and floats")
     if range_.start is None:

@@ -23,6 +23,7 @@ from opsmith.kernels.codegen.cpp_names import (
 from opsmith.kernels.toolchain.devices import DEVICES
 from opsmith.signature.constraints import (
     Bound,
+    Column,
     Constraint,
     Order,
     PartStarts,
@@ -317,6 +318,7 @@ class ValidationCode:
 
     def _scan(self, parameter: Parameter, type_: TensorType, constraint: Constraint) -> list[str]:
         function = {
+            Column: "check_column",
             Order: "check_order",
             Sum: "check_sum",
             PartStarts: "check_starts",
@@ -420,6 +422,8 @@ class ValidationCode:
                     _flag(above),
                 ]
                 return f"Range{{{', '.join(words)}}}"
+            case Column(place, range_):
+                return f"detail::Column{{{place}, {self._constraint(range_)}}}"
             case Order(first, last, strict):
                 return f"detail::Order{{{self._end(first)}, {self._end(last)}, {_flag(strict)}}}"
             case Sum(total, shapes):

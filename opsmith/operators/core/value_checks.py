@@ -14,6 +14,7 @@ from opsmith.operators.core.arguments import dtype_name, every_tensor_in
 from opsmith.signature import (
     Bindings,
     Bound,
+    Column,
     Order,
     Parameter,
     PartStarts,
@@ -55,6 +56,8 @@ def check_values(
             match constraint:
                 case ValueRange():
                     one.range(constraint)
+                case Column():
+                    one.column(constraint)
                 case Order():
                     one.order(constraint)
                 case Sum():
@@ -99,6 +102,19 @@ class _Values:
             wrong |= ~(end <= high)
         text = range_text(range_, self.bindings.dims, self.arguments)
         self.refuse(f"{self.at(_first(wrong))}, expected {text}.")
+
+    def column(self, column: Column) -> None:
+        rows = _rows(self.value)
+        width, place = rows.shape[1], column.place
+        if place >= width:
+            self.refuse(f"has {width} columns, expected an index in column {place}, from 0.")
+        value = rows[:, place].double() if rows.is_floating_point() else rows[:, place]
+        low, high = range_limits(column.range, self.bindings.dims, self.arguments)
+        wrong = ~((value >= low) & (value <= high) & (value == value.floor()))
+        if bool(wrong.any()):
+            text = range_text(column.range, self.bindings.dims, self.arguments)
+            flat = _first(wrong) * width + place
+            self.refuse(f"{self.at(flat)}, expected a whole number with {text}.")
 
     def order(self, order: Order) -> None:
         value = self.value

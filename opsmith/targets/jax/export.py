@@ -116,7 +116,7 @@ def _declarations(found: Sequence[JaxFunction]) -> str:
         bodies.append(f"{item.attribute} = {pprint.pformat(signature, width=100)}\n")
     text = "\n".join(bodies)
     names = {
-        "constraints": ("Bound", "Order", "PartStarts", "Sum", "ValueRange"),
+        "constraints": ("Bound", "Column", "Order", "PartStarts", "Sum", "ValueRange"),
         "dtypes": ("DTypes",),
         "sizes.expressions": ("Binary", "Call", "Integer", "Name", "Scalar"),
         "model": ("Signature",),

@@ -31,6 +31,8 @@ def bound(
     factor: Annotated[int, Between(1, "N")],
     scale: Annotated[float, Between(0.0, 1.5)],
     window: Annotated[tuple[int, int], Between(0, 9)],
+    rois: Annotated[Float[Tensor, "R C"], Index("N", column=1)],
+    edges: Annotated[list[Int32[Tensor, "_ 2"]], Index("N", column=0), Index(9, column=1)],
     free: Annotated[Sequence[float], Between(None, 2.5)],
 ) -> Float[Tensor, "*batch N-{window[0]} K//{window[1]}"]: ...
 
@@ -55,6 +57,8 @@ def correct(dtype: torch.dtype = torch.float32) -> dict[str, Any]:
         "factor": 2,
         "scale": 0.5,
         "window": [1, 2],
+        "rois": torch.tensor([[0.5, 2.0, 0.5], [-7.0, 0.0, 9.0]], dtype=dtype),
+        "edges": [torch.tensor([[2, 8]], dtype=torch.int32), torch.zeros(0, 2, dtype=torch.int32)],
         "free": [0.1, 2.5],
     }
 
@@ -120,6 +124,14 @@ WRONG = {
     "infinite value": {"weights": torch.tensor(float("inf"))},
     "value in a list": {"many": [torch.zeros(4, 1), torch.tensor([[0.0], [-1], [-2], [-3]])]},
     "value in an optional list": {"right": [torch.tensor([0, 9.5, 0]), torch.zeros(0, 6, 7)]},
+    "index in a column too high": {"rois": torch.tensor([[0.5, 2.0], [1.0, 3.0]])},
+    "index in a column negative": {"rois": torch.tensor([[0.5, -1.0]])},
+    "index in a column broken": {"rois": torch.tensor([[0.5, 0.5]])},
+    "index in a column nan": {"rois": torch.tensor([[0.5, float("nan")]])},
+    "index in a column infinite": {"rois": torch.tensor([[0.5, float("inf")]])},
+    "index in a strided column": {"rois": torch.tensor([[0.5, 0.5], [0.0, 1.5]]).t()},
+    "no such column": {"rois": torch.zeros(2, 1)},
+    "second column in a list": {"edges": [torch.tensor([[2, 9]], dtype=torch.int32)]},
     "order in a list": {"other": [torch.zeros(2), torch.zeros(6, 7, 2).index_fill_(0, _LAST, -1)]},
 }
 
@@ -142,7 +154,7 @@ def test_the_words(operator) -> None:
     native, _ = both(operator, {**correct(), "indices": torch.tensor([[0, 1], [2, 8], [9, 0]])})
     assert native == (
         "kernels_test::bound: argument 'indices' has value 8 at index (1, 1), expected "
-        "0 <= value < 8 (K*factor).\n  bound so far: *batch=(2,), N=3, K=4, I=2"
+        "0 <= value < 8 (K*factor).\n  bound so far: *batch=(2,), N=3, K=4, I=2, R=2, C=3"
     )
 
 
@@ -188,12 +200,13 @@ def changes(draw: st.DrawFn) -> dict[str, Any]:
 
     changed: dict[str, Any] = {}
     for name in draw(st.lists(st.sampled_from(sorted(correct())), min_size=1, max_size=3)):
-        if name in ("x", "y", "weights"):
+        if name in ("x", "y", "weights", "rois"):
             changed[name] = tensor(floats)
         elif name in ("indices", "starts", "lengths"):
             changed[name] = tensor(integers)
-        elif name in ("many", "left", "right", "other"):
-            changed[name] = [tensor(floats) for _ in range(draw(st.integers(0, 2)))]
+        elif name in ("many", "left", "right", "other", "edges"):
+            dtypes = integers if name == "edges" else floats
+            changed[name] = [tensor(dtypes) for _ in range(draw(st.integers(0, 2)))]
         elif name == "factor":
             changed[name] = draw(st.integers(-2, 5))
         elif name == "scale":

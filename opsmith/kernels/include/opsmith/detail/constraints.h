@@ -3,6 +3,7 @@
 
 #include <opsmith/detail/show.h>
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 
@@ -46,7 +47,7 @@ struct Range {
 
   bool admits(double value) const {
     return (!low.present || (above ? value > low.number : value >= low.number)) &&
-           (!high.present || value <= high.number);
+           (!high.present || (exclusive ? value < high.number : value <= high.number));
   }
   bool admits(int64_t value) const {
     if (above && value == low.integer) return false;
@@ -58,6 +59,16 @@ struct Range {
     if (high.floating) return static_cast<double>(value) <= high.number;
     return exclusive ? value < high.integer : value <= high.integer;
   }
+};
+
+// Whole numbers in one column of the last dimension.
+struct Column {
+  int64_t place;
+  Range range;
+
+  std::string text() const { return "a whole number with " + range.text(); }
+  bool admits(double value) const { return range.admits(value) && value == std::floor(value); }
+  bool admits(int64_t value) const { return range.admits(value); }
 };
 
 // The required first value, last value, or sum.

@@ -14,6 +14,14 @@ inline constexpr int64_t scan_grain = 1 << 16;
 template <typename T>
 inline constexpr bool is_integer = std::is_integral_v<T> && !std::is_same_v<T, bool>;
 
+// Whether a caller drew the values for the declaration: their bits are no numbers of type T.
+template <typename T>
+#ifdef OPSMITH_EXACT
+inline constexpr bool is_drawn = exact::is_number<T> || std::is_floating_point_v<T>;
+#else
+inline constexpr bool is_drawn = false;
+#endif
+
 // A number as limits represent it. No limit exceeds a signed 64-bit integer.
 template <typename T>
 auto widen(T value) {
@@ -158,7 +166,7 @@ struct Rows {
 
 template <typename T, int N, int V, int D>
 OPSMITH_COLD void report_value(const Binder<N, V, D>& bound, Where where, const DLTensor& tensor,
-                               int64_t flat, const Range& range) {
+                               int64_t flat, const std::string& expected) {
   const T value = static_cast<const T*>(tensor.data)[offset_of(tensor, flat)];
   std::string shown;
   if constexpr (std::is_same_v<T, uint64_t>) {
@@ -167,7 +175,7 @@ OPSMITH_COLD void report_value(const Binder<N, V, D>& bound, Where where, const 
     shown = show(widen(value));
   }
   std::string text = join("argument ", where.text(), " has value ", shown, " at index ",
-                          index_text(tensor, flat), ", expected ", range.text(), ".");
+                          index_text(tensor, flat), ", expected ", expected, ".");
   bound.fail(std::move(text));
 }
 
@@ -175,13 +183,7 @@ OPSMITH_COLD void report_value(const Binder<N, V, D>& bound, Where where, const 
 template <typename T, int N, int V, int D>
 void check_values(const Context& context, const Binder<N, V, D>& bound, Where where,
                   const DLTensor& tensor, const Range& range) {
-#ifdef OPSMITH_EXACT
-  // The caller drew these values for the declaration, and their bits are no numbers of type T.
-  if constexpr (exact::is_number<T>)
-    return;
-  else  // which leaves out what does not compile for them
-#endif
-  {
+  if constexpr (!is_drawn<T>) {
     const int64_t count = numel(tensor);
     const T* data = static_cast<const T*>(tensor.data);
     const bool contiguous = is_contiguous(tensor);
@@ -196,7 +198,7 @@ void check_values(const Context& context, const Binder<N, V, D>& bound, Where wh
     });
     if (good) return;
     for (int64_t i = 0; i < count; ++i) {
-      if (!admits(i)) report_value<T>(bound, where, tensor, i, range);
+      if (!admits(i)) report_value<T>(bound, where, tensor, i, range.text());
     }
   }
 }
@@ -222,7 +224,33 @@ void check_runs(const Context& context, const Binder<N, V, D>& bound, Where wher
   });
   if (good) return;
   for (int64_t i = 0; i < count; ++i) {
-    if (!admits(i)) report_value<T>(bound, where, lengths, i, range);
+    if (!admits(i)) report_value<T>(bound, where, lengths, i, range.text());
+  }
+}
+
+// The same for the whole numbers in one column of the last dimension.
+template <typename T, int N, int V, int D>
+void check_column(const Context& context, const Binder<N, V, D>& bound, Where where,
+                  const DLTensor& tensor, const Column& column) {
+  if constexpr (!is_drawn<T>) {
+    const Rows rows(tensor);
+    if (column.place >= rows.length) {
+      bound.fail(join("argument ", where.text(), " has ", rows.length,
+                      " columns, expected an index in column ", column.place, ", from 0."));
+    }
+    const bool contiguous = is_contiguous(tensor);
+    const auto place = [&](int64_t row) { return row * rows.length + column.place; };
+    const auto admits = [&](int64_t row) {
+      return column.admits(widen(element<T>(tensor, contiguous, place(row))));
+    };
+    const bool good = everywhere(context, rows.count, [&](int64_t first, int64_t last) {
+      bool all = true;
+      for (int64_t row = first; row < last; ++row) all &= admits(row);
+      return all;
+    });
+    for (int64_t row = 0; row < rows.count && !good; ++row) {
+      if (!admits(row)) report_value<T>(bound, where, tensor, place(row), column.text());
+    }
   }
 }
 
