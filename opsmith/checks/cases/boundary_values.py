@@ -50,7 +50,7 @@ def takes(parameter: Parameter, dtype: torch.dtype, kind: str) -> bool:
         dtype: the tensor's dtype.
         kind: one of `ARRANGEMENTS` or `FLOATS`, or another constant of this module.
     """
-    constraints = parameter.constraints
+    constraints = parameter.without_columns().constraints
     if kind in parameter.unspecified:
         return False
     if dtype.is_complex and kind in ("sorted", "reversed", "ends of the range", RUNS):

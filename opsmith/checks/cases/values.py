@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -43,6 +44,8 @@ def fill(
 ) -> Tensor:
     """Create a contiguous CPU tensor of random values that satisfy the parameter's constraints.
 
+    Columns that hold indices are drawn on their own, as integers.
+
     The values may violate a combination of several constraints: check them afterwards.
 
     Args:
@@ -60,6 +63,18 @@ def fill(
     """
     generator = torch.Generator().manual_seed(seed)
     target = DTYPES[dtype]
+    if parameter.columns:
+        rest = parameter.without_columns()
+        values = fill(rest, shape, dtype, seed, dims, arguments, kind)
+        floating = target.is_floating_point
+        exact = int(2 / torch.finfo(target).eps) if floating else torch.iinfo(target).max
+        for column in parameter.columns:
+            if column.place >= shape[-1]:
+                raise NoValue
+            one = replace(parameter, constraints=(column.range,))
+            drawn = fill(one, shape[:-1], "int64", seed + 1 + column.place, dims, arguments, kind)
+            values[..., column.place] = drawn.clamp(max=exact)
+        return values
     if not kind or not takes(parameter, target, kind):
         return _drawn(parameter, shape, target, generator, dims, arguments)
     floating = target.is_floating_point or target.is_complex

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from opsmith.kernels import HOST
-from opsmith.signature import Bindings, Order, Parameter, PartStarts, Sum, ValueRange
+from opsmith.signature import Bindings, Column, Order, Parameter, PartStarts, Sum, ValueRange
 from opsmith.signature.constraints import range_limits
 
 
@@ -73,6 +73,11 @@ def _of_line(
                 for wrong in (None if low is None else low - 1, None if high is None else high + 1):
                     if wrong is not None:
                         yield f"with the value {wrong}", [*line[:-1], wrong]
+            case Column(place):
+                low, high = range_limits(constraint.range, bindings.dims, arguments)
+                for wrong in (low - 1, high + 1, 0.5):
+                    changed = [*line[:place], wrong, *line[place + 1 :]]
+                    yield f"with the value {wrong} in column {place}", changed
             case Order():
                 yield from _out_of_order(constraint, line)
             case Sum():
@@ -105,4 +110,4 @@ def _holds(dtype: torch.dtype, value: float) -> bool:
     if dtype.is_floating_point:
         return bool(torch.tensor(value, dtype=dtype).item() == value)
     info = torch.iinfo(dtype)
-    return info.min <= value <= info.max
+    return value == int(value) and info.min <= value <= info.max

@@ -210,14 +210,18 @@ def vmap(trial: Trial) -> None:
 
 
 def _shuffled(case: Case, seed: int) -> Case:
-    """Shuffle the values of each floating tensor, unless its constraints require an order."""
+    """Shuffle each floating tensor: its values, or what its constraints keep together."""
     generator = torch.Generator().manual_seed(seed)
     values: dict[str, Any] = {}
     for name, value in case.values.items():
-        ordered = any(constraint.along for constraint in case.signature.by_name[name].constraints)
-        if isinstance(value, Tensor) and value.is_floating_point() and not ordered:
-            order = torch.randperm(value.numel(), generator=generator)
-            value = value.reshape(-1)[order].reshape(value.shape)
+        if isinstance(value, Tensor) and value.is_floating_point():
+            constraints = case.signature.by_name[name].constraints
+            along = max((constraint.along for constraint in constraints), default=0)
+            parts = (
+                value.reshape(-1, *value.shape[value.dim() - along :]) if value.numel() else value
+            )
+            order = torch.randperm(len(parts), generator=generator)
+            value = parts[order].reshape(value.shape)
         values[name] = value
     return Case(case.signature, values, {}, case.origin)
 

@@ -15,6 +15,7 @@ from opsmith.checks.cases.layouts import EXPANDED, LAYOUTS, make_constant
 from opsmith.checks.cases.reference_call import after_evaluation, run_reference
 from opsmith.checks.numerics.double_run import DoubleRun
 from opsmith.checks.numerics.oracle import Expected, Formula, measure, narrow, widen
+from opsmith.checks.numerics.perturbation import keep_indices
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import flatten, is_float8, map_named_tensors, map_tensors
 from opsmith.operators.core.torch_threads import threads
@@ -224,6 +225,7 @@ def expected_gradients(
     names: list[str] = []
 
     def evaluate(given: Mapping[str, Any]) -> list[Tensor]:
+        given = keep_indices(operator.signature, values, given)
         own = {k: v for k, v in given.items() if k != COTANGENTS}
         arguments, leaves = leaves_of(own, operator.signature)
         with torch.enable_grad():
@@ -271,14 +273,14 @@ def expected_gradients(
         truth.names = list(names)
     truth.derivative = True
     if function is operator.reference and cotangents is not None:
-        truth.formula = _by_declared_backward(operator)
+        truth.formula = _by_declared_backward(operator, values)
     # No function has a slope at NaN, and PyTorch's own operators give arbitrary gradients there.
     _, leaves = leaves_of({name: own[name] for name in values}, operator.signature)
     truth.undefined = [leaf.isnan() for leaf in leaves.values()]
     return truth
 
 
-def _by_declared_backward(operator: Operator) -> Formula | None:
+def _by_declared_backward(operator: Operator, values: Mapping[str, Any]) -> Formula | None:
     """Return the rounding errors of the declared backward's reference, see `Expected.formula`.
 
     The backward may be a formula of its own, and starts from results that were rounded: what it
@@ -292,6 +294,7 @@ def _by_declared_backward(operator: Operator) -> Formula | None:
     names = [parameter.name for parameter in signature.parameters]
 
     def evaluate(given: Mapping[str, Any]) -> list[Tensor]:
+        given = keep_indices(signature, values, given)
         own = {name: given[name] for name in names}
         _, leaves = leaves_of(own, signature)
         results = run_reference(operator, own)[1]

@@ -59,7 +59,14 @@ from opsmith.checks.cases.reference_call import run_reference
 from opsmith.checks.numerics.double_run import WIDE, DoubleRun
 from opsmith.checks.numerics.masked_nonfinite import Irrelevant
 from opsmith.checks.numerics.overflow import exceeds_double, outcomes
-from opsmith.checks.numerics.perturbation import HALVED, coarse, jitter, narrowed, nudge
+from opsmith.checks.numerics.perturbation import (
+    HALVED,
+    coarse,
+    jitter,
+    keep_indices,
+    narrowed,
+    nudge,
+)
 from opsmith.checks.numerics.rounding import RandomRounding, Widening
 from opsmith.checks.numerics.sensitivity import Evaluate, is_inexact, magnitude, probe
 from opsmith.checks.numerics.ties import Ties
@@ -380,6 +387,7 @@ def expected_of(
     names: list[str] = []
 
     def evaluate(given: Mapping[str, Any]) -> list[Tensor]:
+        given = keep_indices(operator.signature, own, given)
         returned, flat = run_reference(operator, given)
         names[:] = output_names(operator.signature, returned, arguments)
         return flat

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -9,11 +10,38 @@ from torch import Tensor
 
 from opsmith.checks.numerics.rounding import with_precision
 from opsmith.checks.numerics.sensitivity import is_inexact, magnitude
-from opsmith.operators.core.arguments import holds_tensors, map_tensors
+from opsmith.operators.core.arguments import (
+    every_tensor_in,
+    holds_tensors,
+    map_named_tensors,
+    map_tensors,
+)
+from opsmith.signature import Signature
 
 HALVED = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 """The dtype of half the width, by dtype."""
 _NUDGE = 1e-7
+
+
+def keep_indices(
+    signature: Signature, own: Mapping[str, Any], moved: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return moved arguments with the columns that hold indices as they are in `own`.
+
+    An index that moves by the least amount is another one, or none.
+    """
+    before = dict(every_tensor_in(own))
+
+    def keep(name: str, tensor: Tensor) -> Tensor:
+        parameter = signature.by_name.get(name.partition("[")[0])
+        if parameter is None or not parameter.columns:
+            return tensor
+        places = [column.place for column in parameter.columns]
+        held = torch.zeros(tensor.shape[-1], dtype=torch.bool, device=tensor.device)
+        held[places] = True
+        return torch.where(held, before[name].to(tensor), tensor)
+
+    return map_named_tensors(moved, keep)
 
 
 def coarse(value: Any) -> Any:

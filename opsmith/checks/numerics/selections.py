@@ -19,6 +19,7 @@ from torch import Tensor
 
 from opsmith.checks.cases.layouts import plain
 from opsmith.checks.numerics.oracle import Expected, measure, tolerance, widen
+from opsmith.checks.numerics.perturbation import keep_indices
 from opsmith.operators.core.arguments import describe
 from opsmith.signature import Order, Selects, Signature, bind
 
@@ -211,11 +212,14 @@ def of_result(truth: Expected, position: int) -> Candidates:
     return Candidates(truth.values[position], rounded, allowed)
 
 
-def of_function(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Candidates:
+def of_function(
+    function: Callable[..., Any], arguments: Mapping[str, Any], signature: Signature
+) -> Candidates:
     """Return the candidates that a function computes from arguments, its parameters by name."""
     names = list(inspect.signature(function).parameters)
 
     def evaluate(given: Mapping[str, Any]) -> list[Tensor]:
+        given = keep_indices(signature, own, given)
         return [plain(function(**{name: given[name] for name in names}))]
 
     own = {name: arguments[name] for name in names}
@@ -288,7 +292,7 @@ def claims_of(truth: Expected) -> dict[int, Claim]:
 def _computing(signature: Signature, rule: Selects, truth: Expected) -> Callable[[], Candidates]:
     by = rule.by
     if not isinstance(by, str):
-        return lambda: of_function(by, truth.arguments)
+        return lambda: of_function(by, truth.arguments, signature)
     if by in signature.by_name:
         return lambda: of_argument(truth.arguments[by])
     position = [result.name for result in signature.results].index(by)

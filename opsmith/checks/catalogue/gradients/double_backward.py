@@ -19,6 +19,7 @@ from opsmith.checks.numerics.gradients import (
     with_copies_to_write,
 )
 from opsmith.checks.numerics.oracle import Expected, RefusedError, measure, narrow, widen
+from opsmith.checks.numerics.perturbation import keep_indices
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.checks.trial.trial_gradients import random_cotangents
@@ -191,6 +192,7 @@ def true_second_derivatives(
         return returned
 
     def evaluate(arguments: Mapping[str, Any]) -> list[Tensor]:
+        arguments = keep_indices(operator.signature, given, arguments)
         found = differentiate_twice(call, operator.signature, arguments, bend=bend)
         names[:] = found
         return list(found.values())

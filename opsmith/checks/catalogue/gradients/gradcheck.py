@@ -22,6 +22,7 @@ from opsmith.checks.numerics.gradients import (
     stopped,
     with_copies_to_write,
 )
+from opsmith.checks.numerics.perturbation import keep_indices
 from opsmith.checks.protocol import PLAIN_CALLS, define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.kernels import HOST
@@ -113,7 +114,7 @@ def _is_smooth(trial: Trial, case: Case, step: _Step) -> bool:
         def move(name: str, value: Tensor) -> Tensor:
             return value + by * signs[name] if name in signs else value
 
-        values = map_named_tensors(case.values, move)
+        values = keep_indices(case.signature, case.values, map_named_tensors(case.values, move))
         with torch.no_grad():
             if by:
                 trial.run(replace(case, values=values).make(trial.subject.device))
@@ -231,6 +232,7 @@ def _as_function(
     def function(*inputs: Tensor) -> tuple[Tensor, ...]:
         given = dict(zip(leaves, inputs, strict=True))
         own = map_named_tensors(arguments, given.get)
+        own = keep_indices(trial.signature, case.values, own)
         own = with_copies_to_write(trial.signature, own)
         returned = stopped(trial.signature, call(own))
         results = flatten(trial.signature, returned, own)
