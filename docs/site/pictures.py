@@ -47,11 +47,7 @@ def checked(folder: Path) -> str:
         (folder / name).write_text(text)
     said = _said(CHECK, folder)
     # A report names the file by its whole path, which is a temporary one here.
-    said = said.replace(f"{folder}/", "")
-    # The case as Python is for a terminal, where it can be copied.
-    return re.sub(
-        r"\n *in Python:\n.*?(?=\n\S*demo::|\nerror:|\n\S*error)", "\n", said, flags=re.DOTALL
-    )
+    return said.replace(f"{folder}/", "")
 
 
 def faulty() -> dict[str, str]:

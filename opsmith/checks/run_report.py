@@ -16,31 +16,34 @@ class Report(Results):
         return f"<Report: {self.summary()}>"
 
     def __str__(self) -> str:
-        """Return the table that `opsmith check` prints."""
+        """Return the report on one screen: what passed by name, failures in full."""
         from rich.console import Console
 
+        from opsmith.checks.report.table import on_a_screen, show
+
         text = io.StringIO()
-        Console(file=text, width=100, force_jupyter=False).print(self.table())
+        show(Console(file=text, force_jupyter=False), on_a_screen(self))
         return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
     def table(self) -> Any:
         """Return a renderable for rich that fits 80 columns: every row, then failures in full."""
         from rich.console import Group
 
-        from opsmith.checks.report.table import Table, ending
+        from opsmith.checks.report.table import LEGEND, Table, ending
 
         parts: list[Any] = []
         table = Table(parts.append, {row.check for row in self.rows})
         for row in self.rows:
             table.add(row)
         table.flush()
-        return Group(*parts, *ending(self))
+        return Group(*parts, *ending(self, legend=LEGEND))
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the table that `opsmith check` prints."""
+        """Return what a notebook shows: the report on one screen, in colours."""
         from opsmith.checks.report.notebook import html_of
+        from opsmith.checks.report.table import on_a_screen
 
-        return html_of([self.table()])
+        return html_of(on_a_screen(self))
 
     def to_json(self) -> str:
         """Return the report as JSON text; `json_junit.SCHEMA_FILE` holds its schema."""

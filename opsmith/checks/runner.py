@@ -30,7 +30,7 @@ from opsmith.checks.cases.subject import REFERENCE, Subject, subject_on, subject
 from opsmith.checks.isolation.kernel_client import Caller
 from opsmith.checks.isolation.process_state import Surroundings
 from opsmith.checks.protocol import PLAIN_CALLS, Check, selected
-from opsmith.checks.report.rows import REFUSED, Row, Status
+from opsmith.checks.report.rows import Row, Status
 from opsmith.checks.reproduction.snippet import snippet
 from opsmith.checks.row_history import FirstToTell, History, failed, kernel_of, not_run
 from opsmith.checks.run_report import Report
@@ -409,7 +409,7 @@ def _build(check: Check, subject: Subject) -> None:
 
 
 def _refused(trial: Trial) -> str:
-    text = f"{REFUSED} {trial.counts.refused} samples: {trial.counts.refusal}"
+    text = f"the reference refused {trial.counts.refused} samples: {trial.counts.refusal}"
     equal = equal_sizes(trial.counts.taken_sizes, trial.counts.refused_sizes)
     text += f". {equal}" * bool(equal)
     if trial.counts.refused < _MANY_REFUSED * trial.counts.ran:

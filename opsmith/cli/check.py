@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from opsmith.cli import extra, output
-from opsmith.cli.options import AsJson, AsJunit, AsPage, Debug, Files
+from opsmith.cli.options import AsJson, AsJunit, AsPage, Debug, Files, Verbose
 from opsmith.errors import no_such
 
 _ARGUMENTS = "opsmith.arguments"
@@ -239,9 +239,7 @@ def check(
     first: Annotated[
         bool, typer.Option("--first", help="End with the first failure of each operator.")
     ] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show the notes of passed checks in full.")
-    ] = False,
+    verbose: Verbose = False,
     as_json: AsJson = False,
     report: AsPage = None,
     junit: AsJunit = None,
@@ -291,7 +289,7 @@ def check(
         with uncollected(), status("importing PyTorch"):
             from opsmith import checks
             from opsmith.checks.protocol import selected as checks_of
-            from opsmith.checks.report.table import Table, end
+            from opsmith.checks.report.table import Table
 
             sanitizers = _sanitizers(sanitize)
         with status(f"importing {', '.join(files)}"):
@@ -336,7 +334,7 @@ def check(
     if as_json:
         print(result.to_json())
     else:
-        end(console, result)
+        output.end(console, result, verbose)
     output.write_reports(result, report, junit)
     raise typer.Exit(output.EXIT_CODES[result.outcome])
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from opsmith.cli import output
-from opsmith.cli.options import AsJson, AsJunit, AsPage, Debug, in_a_folder
+from opsmith.cli.options import AsJson, AsJunit, AsPage, Debug, Verbose, in_a_folder
 
 
 def register(app: typer.Typer) -> None:
@@ -62,6 +62,7 @@ def judge(
     first: Annotated[
         bool, typer.Option("--first", help="End with the first failure of each operator.")
     ] = False,
+    verbose: Verbose = False,
     as_json: AsJson = False,
     report: AsPage = None,
     junit: AsJunit = None,
@@ -110,11 +111,11 @@ def judge(
         raise typer.Exit(_judge_folder(spec, candidates, jobs, options))
     prestart.begin_candidates()
     with uncollected(), status("importing PyTorch"):
-        from opsmith.checks.report.table import Table, end
+        from opsmith.checks.report.table import Table
         from opsmith.judge import judge as reach_verdict
         from opsmith.judge.signing import read_key, write_signed
     console = output.stderr() if as_json else output.stdout()
-    table = Table(console.print)
+    table = Table(console.print, verbose=verbose)
     try:
         key = read_key(sign, (spec, candidate), _ask_for_password) if sign is not None else None
         with output.progress(console) as progress:
@@ -135,7 +136,7 @@ def judge(
     if as_json:
         print(verdict.to_json())
     else:
-        end(console, verdict.report, chosen=False)
+        output.end(console, verdict.report, verbose)
         for path, digest in verdict.digests.items():
             print(f"sha256 {digest}  {path}{'  (spec)' if path in verdict.of_spec else ''}")
         print(f"seed {verdict.seed}")

@@ -41,6 +41,12 @@ Debug = Annotated[
     bool,
     typer.Option("--debug", callback=_set_debug, help="Show the traceback of an error."),
 ]
+Verbose = Annotated[
+    bool,
+    typer.Option(
+        "--verbose", "-v", help="Show all notes, and all failures, each with its case as Python."
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout instead of a table.")]
 AsPage = Annotated[
     Path | None,

@@ -10,8 +10,9 @@ from typing import Any
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
-from opsmith.errors import INCOMPLETE
+from opsmith.errors import INCOMPLETE, wrapped
 
 #: The width of tables is limited to this, also if stdout is a file, which has no width of its own.
 MAX_WIDTH = 100
@@ -32,15 +33,28 @@ def stderr() -> Console:
 
 
 def say(message: str, **style: Any) -> None:
-    """Print one line of progress to stderr literally: without markup and without wrapping."""
-    stderr().print(message, markup=False, soft_wrap=True, **style)
+    """Print a message to stderr literally: without markup, and wrapped on a terminal only."""
+    console = stderr()
+    text = wrapped(message, console.width) if console.is_terminal else message
+    console.print(text, markup=False, soft_wrap=True, **style)
 
 
 def say_error(message: str) -> None:
     """Print `error: <message>` to stderr."""
     console = stderr()
-    console.print("error:", style="bold red", end=" ")
-    console.print(message, markup=False, soft_wrap=True)
+    text = f"error: {message}"
+    if console.is_terminal:
+        text = wrapped(text, console.width)
+    console.print(Text.assemble((text[:6], "bold red"), text[6:]), soft_wrap=True)
+
+
+def end(console: Console, report: Any, verbose: bool) -> None:
+    """Print what follows the table of a report of checks; only a terminal wraps it at words."""
+    from opsmith.checks.report.table import LEGEND, ending, show
+
+    more = "" if verbose else "; -v shows more"
+    parts = ending(report, verbose=verbose, legend=LEGEND + more)
+    show(console, parts, wraps=console.is_terminal)
 
 
 def write_reports(report: Any, page: Path | None, junit: Path | None) -> None:

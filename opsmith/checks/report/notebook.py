@@ -16,6 +16,8 @@ def html_of(renderables: Iterable[Any], width: int = 80) -> str:
     """
     from rich.console import Console
 
+    from opsmith.checks.report.table import show
+
     # In a notebook, a console that finds it shows what it prints.
     console = Console(
         record=True,
@@ -24,7 +26,6 @@ def html_of(renderables: Iterable[Any], width: int = 80) -> str:
         color_system="truecolor",
         force_jupyter=False,
     )
-    for one in renderables:
-        console.print(one)
+    show(console, renderables)
     frame = '<pre style="white-space:pre;overflow-x:auto;line-height:1.3">{code}</pre>'
     return console.export_html(inline_styles=True, code_format=frame)

@@ -22,8 +22,6 @@ _COMPILING = ("build", "nvcc")
 MEMORY = ("MEMORY-BOUNDS", "SANITIZE", "MEMORY-UNINITIALIZED", "RESULT-UNWRITTEN", "CUDA")
 RACES = ("SCHEDULES", "DETERMINISM-THREADS", "STATE-THREADS")
 _CAUSES = ("BUILD", "DISPATCH", "RESULT-DECLARED", *MEMORY, *RACES)
-#: The beginning of the note on samples that the reference rejected.
-REFUSED = "the reference refused"
 
 
 @dataclass(frozen=True)

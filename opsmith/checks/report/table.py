@@ -1,4 +1,4 @@
-"""The table of a report, printed row by row while the checks run."""
+"""A report in a terminal: row by row while the checks run, or as a whole on one screen."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from opsmith.checks.report.rows import REFUSED, UNTRIED, Results, Row, show_error
+from opsmith.checks.report.rows import UNTRIED, Results, Row, show_error
+from opsmith.errors import wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 #: Least width of the column of names; widths of the columns of cases, errors and times.
 _NAME, _CASES, _ERROR, _TIME = 12, 5, 5, 7
-#: Least number of consecutive untried rows with the same reason to merge into one line.
-_ALIKE = 4
+#: With so many untried rows for one reason, they are counted in place of named.
+_ALIKE = 6
 #: Number of failures of one kernel that are shown in full after the table.
 _IN_FULL = 3
 #: Fewest columns for remarks beside a row; in a narrower terminal they stand below it.
 _REMARK = 30
-#: The beginnings of the notes that are shortened, and left out, unless all is to be shown.
-_COHORTS, _HOW_SURE = "cohorts: ", "an unequal formula"
 _MARKS = {
     "passed": ("✓", "green"),
     "failed": ("✗", "red"),
@@ -29,6 +29,8 @@ _MARKS = {
     "not applicable": ("–", "dim"),
     "not run": ("–", "dim"),
 }
+#: The line that explains the table's columns.
+LEGEND = "error: the largest error found, in units of its tolerance"
 _STYLES = {"passed": "green", "failed": "red", "incomplete": "yellow"}
 
 
@@ -38,7 +40,7 @@ class Table:
     Args:
         show: function that prints one renderable of rich.
         names: names of the checks of the run; the column is as wide as the longest.
-        verbose: whether to show notes in full.
+        verbose: whether to show the notes of passed rows in full.
     """
 
     def __init__(
@@ -48,99 +50,109 @@ class Table:
         self._verbose = verbose
         self._width = max([_NAME, *map(len, names)])
         self._kernel: tuple[str, str] | None = None
-        self._held: list[Row] = []
-        self._refusing: set[str] = set()
+        self._untried: list[Row] = []
 
     def add(self, row: Row) -> None:
         """Show one more row, and its kernel's name first if it is a new kernel.
 
-        Hold back rows without any tried case: many with the same reason are shown as one.
+        Rows without any tried case are shown by reason, after the others of their kernel.
         """
-        if self._held and _reason(row) != _reason(self._held[0]):
+        from rich.text import Text
+
+        if self._kernel is None:
+            self._show(
+                _Line(Text(""), self._width, "check", "cases", "error", "time", style="bold")
+            )
+        if self._kernel != (row.operator, row.kernel):
             self.flush()
+            if self._kernel is not None:
+                self._show(Text(""))
+            self._kernel = (row.operator, row.kernel)
+            self._show(_title(*self._kernel))
         if row.status in UNTRIED:
-            self._held.append(row)
+            self._untried.append(row)
         else:
-            self._put(row)
+            self._show(_line(row, self._width, self._verbose))
 
     def flush(self) -> None:
         """Show the rows that were held back."""
-        rows, self._held = self._held, []
-        if len(rows) < _ALIKE:
-            for row in rows:
-                self._put(row)
-        elif rows:
-            self._put(replace(rows[0], check=f"{len(rows)} checks"))
-
-    def _put(self, row: Row) -> None:
-        said = remark(self._shortened(row), self._verbose)
-        for line in _lines(row, said, self._kernel, self._width):
+        for line in _by_reason(self._untried):
             self._show(line)
-        self._kernel = (row.operator, row.kernel)
-
-    def _shortened(self, row: Row) -> Row:
-        """Shorten the note on rejected samples if an earlier row of the operator has it."""
-        if not any(note.startswith(REFUSED) for note in row.notes):
-            return row
-        if row.operator not in self._refusing:
-            self._refusing.add(row.operator)
-            return row
-        notes = [n.partition(": ")[0] if n.startswith(REFUSED) else n for n in row.notes]
-        return replace(row, notes=tuple(notes))
+        self._untried.clear()
 
 
-def end(console: Console, report: Results, *, chosen: bool = True) -> None:
-    """Show the text after the rows; only the terminal wraps it, so that commands can be copied.
-
-    Args:
-        console: where it is shown.
-        report: the report.
-        chosen: whether the command has an option ``--check``, which chooses rows.
-    """
-    for part in ending(report, chosen=chosen):
-        console.print(part, soft_wrap=True)
-
-
-def _reason(row: Row) -> tuple[str, str, str] | None:
-    """Return operator, kernel and reason of an untried row; `None` for other rows."""
-    if row.status not in UNTRIED:
-        return None
-    return row.operator, row.kernel, row.message
+def on_a_screen(report: Results) -> Iterator[Any]:
+    """Yield the report in short: what passed is named, and a row has no line of its own."""
+    for operator, kernel, rows in report.groups():
+        yield _title(operator, kernel)
+        for status in ("passed", "failed"):
+            names = [row.check for row in rows if row.status == status]
+            if names:
+                yield _marked(status, f"{len(names)} {status}: {', '.join(names)}")
+        yield from _by_reason(row for row in rows if row.status not in ("passed", "failed"))
+    yield from ending(report)
 
 
-def _lines(row: Row, said: str, before: tuple[str, str] | None, width: int) -> Iterator[Any]:
-    """Yield the renderables for a row.
+def _title(operator: str, kernel: str) -> Text:
+    from rich.text import Text
+
+    title = Text(operator, style="bold", overflow="fold")
+    return title.append(f"  kernel: {kernel}", style="not bold")
+
+
+def _marked(status: str, text: str) -> Any:
+    """Return text behind the mark of a status, wrapped beside the mark."""
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    mark, style = _MARKS[status]
+    grid = Grid.grid(padding=(0, 2, 0, 0))
+    grid.add_row(Text(mark, style=style), Text(text, style=style * (style == "dim")))
+    return grid
+
+
+def _by_reason(rows: Iterable[Row]) -> Iterator[Any]:
+    """Yield the rows with their messages, of which each is shown once."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        found.setdefault((row.status, row.message), []).append(row.check)
+    for (status, message), names in found.items():
+        what = ", ".join(names) if len(names) < _ALIKE else f"{len(names)} checks"
+        yield _marked(status, f"{what}: {message}")
+
+
+def _line(row: Row, width: int, verbose: bool) -> _Line:
+    """Return the line of a tried row; a failure is told in full after the table.
 
     Args:
         row: the row.
-        said: the remark beside it.
-        before: operator and kernel of the row before; `None` for the first row.
         width: width of the column of names.
+        verbose: whether a passed row's notes may stand on further lines.
     """
     from rich.text import Text
 
-    if before is None:
-        yield _Line(Text(""), width, "check", "cases", "error", "time", Text(""), style="bold")
-    if before != (row.operator, row.kernel):
-        if before is not None:
-            yield Text("")
-        title = Text(row.operator, style="bold", overflow="fold")
-        yield title.append(f"  kernel: {row.kernel}", style="not bold")
     mark, style = _MARKS[row.status]
-    yield _Line(
+    passed = row.status == "passed"
+    first = row.message if row.status == "cut short" else row.message.partition("\n")[0]
+    said = "; ".join(row.notes) if passed else ": ".join(filter(None, (row.code, first)))
+    return _Line(
         Text(mark, style=style),
         width,
         row.check,
-        str(row.cases) if row.cases else "",
+        str(row.cases or ""),
         show_error(row.error),
         f"{row.seconds:.1f} s",
-        Text(said, style=style if row.status in ("failed", "cut short") else "dim"),
+        Text(said, style="dim" if passed else style),
+        notes=len(row.notes) if passed and not verbose else 0,
     )
 
 
 @dataclass(frozen=True)
 class _Line:
-    """A row of the table, with its remark beside it or, in a narrow terminal, below it."""
+    """A row of the table, with its remark beside it or, in a narrow terminal, below it.
+
+    Notes that do not fit beside it are counted.
+    """
 
     mark: Any
     width: int
@@ -148,8 +160,9 @@ class _Line:
     cases: str
     error: str
     time: str
-    rest: Any
+    rest: Any = ""
     style: str = ""
+    notes: int = 0
 
     def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
         from rich.padding import Padding
@@ -157,7 +170,12 @@ class _Line:
         from rich.text import Text
 
         widths = (1, max(self.width, len(self.name)), _CASES, _ERROR, _TIME)
-        beside = options.max_width - sum(widths) - len(widths) * 2 >= _REMARK
+        room = options.max_width - sum(widths) - len(widths) * 2
+        rest = self.rest
+        if self.notes and rest.cell_len > room:
+            count = f"{self.notes} note{'s' * (self.notes > 1)}"
+            rest = Text(count if len(count) <= room else "", style="dim")
+        beside = room >= _REMARK or not rest or rest.cell_len <= room
         grid = Grid(box=None, pad_edge=False, show_header=False)
         for position, own in enumerate(widths):
             justify: Any = "right" if position > 1 else "left"
@@ -165,62 +183,47 @@ class _Line:
         grid.add_column(overflow="fold")
         texts = (self.name, self.cases, self.error, self.time)
         shown = (Text(text, style=self.style) for text in texts)
-        grid.add_row(self.mark, *shown, self.rest if beside else "")
+        grid.add_row(self.mark, *shown, rest if beside else "")
         yield grid
-        if not beside and self.rest:
-            yield Padding(self.rest, (0, 0, 0, 3))
+        if not beside:
+            yield Padding(rest, (0, 0, 0, 3), expand=False)
 
 
-def ending(report: Results, *, chosen: bool = True) -> Iterator[Any]:
+def show(console: Console, parts: Iterable[Any], *, wraps: bool = True) -> None:
+    """Print parts of a report; wrap their text at words only if `wraps`, and never code."""
+    from rich.text import Text
+
+    for part in parts:
+        if wraps and isinstance(part, Text) and not part.no_wrap:
+            part.plain = wrapped(part.plain, console.width)
+        console.print(part, soft_wrap=isinstance(part, Text))
+
+
+def ending(report: Results, *, verbose: bool = False, legend: str = "") -> Iterator[Text]:
     """Yield the first causes in full, the reasons why the run is incomplete, and the summary.
 
     One fault makes many checks fail, so a kernel's first few failures are the most useful.
+
+    Args:
+        report: the report.
+        verbose: whether to yield all failures in full, each with its case as Python.
+        legend: a line above the summary that explains the table.
     """
     from rich.text import Text
 
-    for _, found in groupby(report.failures, lambda row: (row.operator, row.kernel)):
+    for (operator, _), found in groupby(report.failures, lambda row: (row.operator, row.kernel)):
         failures = list(found)
-        for row in failures[:_IN_FULL]:
-            yield Text("")
-            yield Text(row.explain(), overflow="fold")
-        others = [row.check for row in failures[_IN_FULL:]]
+        shown = failures if verbose else failures[:_IN_FULL]
+        for row in shown:
+            yield Text(f"\n{replace(row, snippet='').explain()}")
+            if verbose and row.snippet:
+                yield Text(f"  in Python:\n\n{row.snippet}", no_wrap=True)
+        others = ", ".join(row.check for row in failures[len(shown) :])
         if others:
-            text = (
-                f"{failures[0].operator}: {', '.join(others)} failed too, perhaps for the same "
-                "reason."
-            )
-            if chosen:
-                text += f" By themselves: --check {','.join(others)}"
-            yield Text("")
-            yield Text(text)
+            yield Text(f"\n{operator}: {others} failed too, perhaps for the same reason.")
     for gap in report.gaps():
-        yield Text("")
-        yield Text(gap, style="yellow", overflow="fold")
-    for said in report.remarks():
-        yield Text("")
-        yield Text(said, style="dim")
-    yield Text("")
-    yield Text("error: the largest error found, in units of its tolerance", style="dim")
+        yield Text(f"\n{gap}", style="yellow")
+    for remark in report.remarks():
+        yield Text(f"\n{remark}", style="dim")
+    yield Text(f"\n{legend}" if legend else "", style="dim")
     yield Text(report.summary(), style=f"bold {_STYLES[report.outcome]}")
-
-
-def remark(row: Row, verbose: bool = False) -> str:
-    """Return the remark of a row in the table; failures are shown in full after the table.
-
-    Args:
-        row: the row.
-        verbose: whether to show its notes in full.
-    """
-    if row.status == "passed":
-        return "; ".join(row.notes if verbose else filter(None, map(_shortly, row.notes)))
-    if row.status == "cut short":
-        return row.message
-    first = row.message.splitlines()[0] if row.message else ""
-    return f"{row.code}: {first}" if row.code else first
-
-
-def _shortly(note: str) -> str:
-    """Return a note in short: the number of cohorts, and nothing on how sure a proof is."""
-    if note.startswith(_COHORTS):
-        return f"{note.count(',') + 1} cohorts"
-    return "" if note.startswith(_HOW_SURE) else note

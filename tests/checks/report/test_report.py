@@ -17,7 +17,6 @@ from opsmith.checks.protocol import all_checks
 from opsmith.checks.report.html import Cell
 from opsmith.checks.report.json_junit import SCHEMA_FILE
 from opsmith.checks.report.rows import Row, show_error
-from opsmith.checks.report.table import Table, end
 from opsmith.checks.run_report import Report
 from opsmith.checks.runner import planned
 
@@ -104,21 +103,12 @@ def test_an_error_is_shown_in_five_places(error, shown):
     assert show_error(error) == shown
 
 
-def test_only_a_command_that_takes_names_of_checks_is_told_to_get_some():
-    failures = [Row("a::b", "cpu", name, "failed", message="wrong") for name in "vwxyz"]
-    text = io.StringIO()
-    end(Console(file=text, width=100), Report(failures), chosen=False)
-    assert "a::b: y, z failed too, perhaps for the same reason." in text.getvalue()
-    assert "--check" not in text.getvalue()
-
-
 def test_one_fault_is_not_told_fifteen_times():
     failures = [Row("a::b", "cpu", name, "failed", message="wrong") for name in "vwxyz"]
     text = io.StringIO()
     Console(file=text, width=100).print(Report(failures).table())
     assert text.getvalue().count("failed for the 'cpu' kernel") == 3
     assert "a::b: y, z failed too, perhaps for the same reason." in text.getvalue()
-    assert "--check y,z" in text.getvalue()
     assert Report(failures).explain().count("failed for the 'cpu' kernel") == 5
 
 
@@ -255,42 +245,6 @@ def test_a_check_of_ones_own(monkeypatch):
     assert found.rows[0].message == "a result is negative"
 
 
-def test_many_rows_that_do_not_apply_for_one_reason_are_one_line():
-    stream = io.StringIO()
-    table = Table(Console(file=stream, width=80).print)
-    absent = "no cuda device on this machine"
-    for name in ("build", "reference", "fake", "compile"):
-        table.add(Row("t::f", "cuda", name, "not applicable", message=absent))
-    table.add(Row("t::f", "cuda", "cuda-on-cpu", "passed", cases=3))
-    for name in ("vmap", "export"):
-        table.add(Row("t::f", "cuda", name, "not applicable", message=absent))
-    table.flush()
-    assert [line.split()[1:3] for line in stream.getvalue().splitlines()[2:]] == [
-        ["4", "checks"],
-        ["cuda-on-cpu", "3"],
-        ["vmap", "0.0"],
-        ["export", "0.0"],
-    ]
-
-
-@pytest.mark.slow
-def test_what_a_reference_says_to_refused_samples_is_shown_once():
-    @opsmith.op("report::picky")
-    def picky(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
-        if x.numel() % 4:
-            raise ValueError(f"{x.numel()} elements are not a multiple of 4")
-        return x * 2
-
-    found = checks.run(picky, select=["reference", "mutation"], isolate=False)
-    assert all("a multiple of 4" in " ".join(row.notes) for row in found.rows)
-    text = io.StringIO()
-    Console(file=text, width=2000).print(found.table())
-    shown = [line for line in text.getvalue().splitlines() if "the reference refused" in line]
-    assert len(shown) == 2
-    assert "elements are not a multiple of 4" in shown[0]
-    assert re.search(r"the reference refused \d+ samples$", shown[1].rstrip())
-
-
 def test_the_columns_of_forty_operators_begin_below_each_other_in_80_columns():
     checks_of_one = ["reference", "sanitize-undefined", "onnx-standard-torchscript", "fake"]
     rows = [
@@ -306,56 +260,3 @@ def test_the_columns_of_forty_operators_begin_below_each_other_in_80_columns():
     assert max(map(len, lines)) <= 80
     assert len({line.index("0.25") for line in shown}) == 1
     assert sum("kernel: cpu" in line for line in lines) == 40
-
-
-NOTED = [
-    replace(PASSED, operator="a::b", check="reference", notes=("cohorts: normal 6, NaN 2, odd 1",)),
-    replace(
-        PASSED,
-        operator="a::b",
-        check="exact",
-        notes=("9 elements of 2 cases equal as formulas", "an unequal formula escapes rarely"),
-    ),
-    replace(APART, operator="a::b", check="vmap", message="word " * 40),
-]
-
-
-def _table(width, **options):
-    text = io.StringIO()
-    table = Table(Console(file=text, width=width).print, [row.check for row in NOTED], **options)
-    for row in NOTED:
-        table.add(row)
-    table.flush()
-    return text.getvalue()
-
-
-def test_notes_are_short_unless_all_are_asked_for():
-    said = _table(100)
-    assert "  3 cohorts\n" in re.sub(" +\n", "\n", said)
-    assert "normal 6" not in said
-    assert "equal as formulas" in said
-    assert "escapes rarely" not in said
-    assert "cohorts: normal 6, NaN 2, odd 1" in _table(100, verbose=True)
-    assert "escapes rarely" in " ".join(_table(100, verbose=True).split())
-
-
-@pytest.mark.parametrize("width", [46, 60, 80, 100])
-def test_a_remark_has_room_at_every_width_and_is_not_cut(width):
-    lines = _table(width).splitlines()
-    assert max(map(len, lines)) <= width
-    assert " ".join(lines).count("word") == 40
-    assert "…" not in "".join(lines)
-    # At most a third of the lines of a narrow terminal would do for the words.
-    assert len([line for line in lines if "word" in line]) <= 3 + 40 * 5 // 28
-
-
-def test_a_report_as_text_is_its_table_and_a_notebook_shows_it_once(monkeypatch):
-    report = Report(NOTED)
-    assert str(report).splitlines()[-1] == report.summary()
-    assert "✓  reference" in str(report)
-    assert repr(report) == f"<Report: {report.summary()}>"
-    shown = []
-    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
-    monkeypatch.setattr("rich.jupyter.display", lambda *args: shown.append(args))
-    assert report.summary() in report._repr_html_()
-    assert shown == []
