@@ -16,7 +16,7 @@ from opsmith.checks.cases.views import CHANNELS_LAST, LONE, PADDED, PERMUTED
 from opsmith.checks.isolation.call_ways import PLAIN, WAYS, described
 from opsmith.checks.numerics import loop_sizes
 from opsmith.checks.protocol import PLAIN_CALLS, define_check
-from opsmith.checks.size_rules import tell_sizes
+from opsmith.checks.trial.size_rules import tell_sizes
 from opsmith.checks.trial.trial import Trial
 from opsmith.signature import Parameter
 from opsmith.signature.dtype_variables import parts
