@@ -8,7 +8,7 @@ CALLS ?= 1000
 # With how many seeds the planted faults are looked for.
 SEEDS ?= 1
 BIN := .venv/bin
-CXX_FILES := $(shell find opsmith gallery tests benchmarks examples docs trophies \
+CXX_FILES := $(shell find opsmith emulators gallery tests benchmarks examples docs trophies \
   -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' 2>/dev/null)
 # An operator's declaration is called as its folder is.
 GALLERY := $(foreach folder,$(wildcard gallery/*/),$(wildcard $(folder)$(notdir $(folder:/=)).py))

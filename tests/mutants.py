@@ -81,7 +81,7 @@ PARTS = {
             "tests/operators/core/test_shared_memory.py",
             "tests/operators/core/test_told_apart.py",
             "tests/kernels/languages/test_triton.py",
-            "tests/kernels/cuda_emulator/test_rewriting.py",
+            "tests/emulators/cuda/test_rewriting.py",
         ],
     ),
     "targets": (

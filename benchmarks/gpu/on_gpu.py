@@ -1,6 +1,6 @@
 """Run the tests of the emulation's results on a GPU, with PyTorch for CUDA.
 
-PYTHONPATH=benchmarks/gpu pytest -p on_gpu tests/kernels/cuda_emulator tests/faults/in_cuda -m ''
+PYTHONPATH=benchmarks/gpu pytest -p on_gpu tests/emulators/cuda tests/faults/in_cuda -m ''
 
 A plugin of pytest. In place of the emulation, nvcc compiles the kernels and a GPU runs them, so
 that the results which the tests expect of the emulation are those of the device. The tests of what
@@ -17,7 +17,8 @@ import torch
 import opsmith
 from opsmith import kernels, signature
 from opsmith.checks import harness
-from opsmith.kernels import KernelSource, cuda_emulator
+from opsmith.kernels import KernelSource
+from opsmith.kernels.languages import emulated_cuda
 from opsmith.operators.core import registry
 
 _functions: dict[str, Any] = {}
@@ -66,7 +67,7 @@ def called(operator: opsmith.Operator, case: Any) -> Any:
 _kernel_source = kernels.kernel_source
 signature.signature_of = signature_of
 kernels.kernel_source = kernel_source
-cuda_emulator.emulated = lambda source, **options: source
-cuda_emulator.emulated_behind_torch = lambda source, **options: source
+emulated_cuda.emulated = lambda source, **options: source
+emulated_cuda.emulated_behind_torch = lambda source, **options: source
 harness.build = build
 harness.run = run

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from opsmith.errors import DeclarationError
-from opsmith.kernels.cuda_emulator import emulated
 from opsmith.kernels.languages.ascendc import AscendC
 from opsmith.kernels.languages.cpp import Cpp
 from opsmith.kernels.languages.cuda import Cuda
+from opsmith.kernels.languages.emulated_cuda import emulated
 from opsmith.kernels.languages.torch_library import TorchLibrary
 from opsmith.kernels.source import KernelSource, Language
 from opsmith.signature.model import Signature

@@ -14,7 +14,7 @@ from gallery.deform_conv2d.inputs import backward_cases
 from opsmith import checks
 from opsmith.checks import harness
 from opsmith.checks.harness import Phase
-from opsmith.kernels.cuda_emulator import emulated
+from opsmith.kernels.languages.emulated_cuda import emulated
 
 ALL = (deform_conv2d, deform_conv2d_backward_input, deform_conv2d_backward_weight)
 

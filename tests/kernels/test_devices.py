@@ -83,7 +83,6 @@ def test_only_the_table_and_the_languages_name_a_device() -> None:
         package / "__init__.py",  # `opsmith.cuda`, which takes a kernel as text
         package / "kernels" / "toolchain" / "devices.py",
         package / "kernels" / "languages",
-        package / "kernels" / "cuda_emulator",
         package / "kernels" / "toolchain" / "nvcc.py",  # drives the compiler of one
         package / "targets" / "jax" / "package",  # where it is the name of a platform of JAX
         package / "targets" / "onnxruntime" / "providers.py",  # ... of a provider

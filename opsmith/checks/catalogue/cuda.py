@@ -1,7 +1,6 @@
 """Check CUDA kernels without a GPU: compiled for the CPU, with a fiber for each CUDA thread.
 
-See `opsmith.kernels.cuda_emulator`. ``docs/reference/cuda.md`` lists what the emulation cannot
-show.
+See `emulators.cuda`. ``docs/reference/cuda.md`` lists what the emulation cannot show.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ from opsmith.checks.protocol import define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.errors import BuildError, MissingDependencyError
 from opsmith.kernels import HOST, KernelSource, Library
-from opsmith.kernels.cuda_emulator import (
+from opsmith.kernels.languages import cuda
+from opsmith.kernels.languages.emulated_cuda import (
     USUAL_WARP,
     emulated,
     emulated_behind_torch,
     find_obstacle,
     unit_for_nvcc,
 )
-from opsmith.kernels.languages import cuda
 from opsmith.kernels.toolchain import ptxas
 from opsmith.operators import Operator
 from opsmith.signature.dtype_variables import parts

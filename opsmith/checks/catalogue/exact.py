@@ -36,7 +36,7 @@ from opsmith.checks.protocol import PLAIN_CALLS, define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.errors import BuildError
 from opsmith.kernels import KernelSource, Library
-from opsmith.kernels.cuda_emulator import exact_emulated
+from opsmith.kernels.languages.emulated_cuda import exact_emulated
 from opsmith.kernels.languages.exact import BITS, CODES, exact
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import (

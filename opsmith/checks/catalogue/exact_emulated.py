@@ -6,7 +6,7 @@ from opsmith.checks.catalogue.cuda import kernels_in_cuda, need_emulation
 from opsmith.checks.catalogue.exact import compare_cases, prepare
 from opsmith.checks.protocol import PLAIN_CALLS, define_check
 from opsmith.checks.trial.trial import Trial
-from opsmith.kernels.cuda_emulator import exact_emulated
+from opsmith.kernels.languages.emulated_cuda import exact_emulated
 
 
 @define_check(

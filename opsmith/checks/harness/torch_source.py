@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from opsmith.kernels.codegen.render import render
-from opsmith.kernels.cuda_emulator import device_library
+from opsmith.kernels.languages.emulated_cuda import device_library
 from opsmith.kernels.source import KernelSource
 from opsmith.kernels.toolchain.units import Generated
 from opsmith.system.files import key_of

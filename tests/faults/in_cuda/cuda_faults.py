@@ -32,7 +32,7 @@ from torch import Tensor
 from opsmith.checks import harness
 from opsmith.checks.harness import Fault, Phase
 from opsmith.kernels import kernel_source
-from opsmith.kernels.cuda_emulator import emulated, emulated_behind_torch
+from opsmith.kernels.languages.emulated_cuda import emulated, emulated_behind_torch
 from opsmith.signature import Signature, signature_of
 
 HERE = Path(__file__).parent

@@ -11,7 +11,7 @@ from cuda_faults import phase_of
 
 from opsmith.checks import harness
 from opsmith.checks.harness import Fault
-from opsmith.kernels.cuda_emulator import emulated
+from opsmith.kernels.languages.emulated_cuda import emulated
 
 FOLDER = Path(__file__).parents[3] / "trophies"
 PHASES = [phase_of(1), phase_of(2, 0x7F)]

@@ -3,7 +3,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/from_blob.h>
-#include <opsmith/emulated/runtime.h>
+#include <emulated/runtime.h>
 #include <opsmith/harness_torch.h>
 #include <torch/library.h>
 

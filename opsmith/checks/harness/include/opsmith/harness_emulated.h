@@ -1,7 +1,7 @@
 // Watches a CUDA kernel that is emulated on the CPU.
 #pragma once
 
-#include <opsmith/emulated/runtime.h>
+#include <emulated/runtime.h>
 #include <opsmith/harness_runtime.h>
 
 #include <string>

@@ -1,0 +1,325 @@
+// The few functions of CUDA's runtime that host code of kernels calls.
+#pragma once
+
+#include <emulated/runtime.h>
+
+#include <cstring>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidConfiguration = 9,
+  cudaErrorNotSupported = 801,
+};
+using cudaError = cudaError_t;
+using cudaStream_t = struct CUstream_st*;
+using cudaEvent_t = struct CUevent_st*;
+enum cudaMemcpyKind {
+  cudaMemcpyHostToHost,
+  cudaMemcpyHostToDevice,
+  cudaMemcpyDeviceToHost,
+  cudaMemcpyDeviceToDevice,
+  cudaMemcpyDefault,
+};
+enum cudaFuncAttribute {
+  cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
+  cudaFuncAttributePreferredSharedMemoryCarveout = 9,
+};
+enum cudaFuncCache {
+  cudaFuncCachePreferNone,
+  cudaFuncCachePreferShared,
+  cudaFuncCachePreferL1,
+  cudaFuncCachePreferEqual,
+};
+enum cudaDeviceAttr {
+  cudaDevAttrMaxThreadsPerBlock = 1,
+  cudaDevAttrMaxSharedMemoryPerBlock = 8,
+  cudaDevAttrWarpSize = 10,
+  cudaDevAttrMultiProcessorCount = 16,
+  cudaDevAttrMaxThreadsPerMultiProcessor = 39,
+  cudaDevAttrComputeCapabilityMajor = 75,
+  cudaDevAttrComputeCapabilityMinor = 76,
+  cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
+  cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
+};
+struct cudaDeviceProp {
+  char name[256] = "the CPU, in place of a CUDA device";
+  size_t totalGlobalMem = size_t{1} << 33;
+  size_t sharedMemPerBlock = 48 << 10;
+  size_t sharedMemPerBlockOptin = 99 << 10;
+  size_t sharedMemPerMultiprocessor = 100 << 10;
+  int regsPerBlock = 65536;
+  int warpSize = emulated::warp_size;
+  int maxThreadsPerBlock = 1024;
+  int maxThreadsDim[3] = {1024, 1024, 64};
+  int maxGridSize[3] = {2147483647, 65535, 65535};
+  int major = 8, minor = 0;
+  int multiProcessorCount = 4;
+  int maxThreadsPerMultiProcessor = 2048;
+  int l2CacheSize = 4 << 20;
+};
+
+// A failure ends the call with a message, so there is never an error code to return.
+inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+inline cudaError_t cudaPeekAtLastError() { return cudaSuccess; }
+inline const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaSuccess ? "no error" : "an error";
+}
+inline const char* cudaGetErrorName(cudaError_t error) {
+  return error == cudaSuccess ? "cudaSuccess" : "an error";
+}
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+
+// Work is done before a call returns, so every event has happened, and takes no time.
+inline constexpr unsigned cudaEventDefault = 0, cudaEventBlockingSync = 1,
+                          cudaEventDisableTiming = 2;
+inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = nullptr;
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  return cudaEventCreateWithFlags(event, cudaEventDefault);
+}
+inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t = nullptr) { return cudaSuccess; }
+inline cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
+inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+inline cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
+inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
+  *milliseconds = 0;
+  return cudaSuccess;
+}
+inline cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+inline cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  *properties = {};
+  return cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  const cudaDeviceProp properties;
+  switch (attribute) {
+    case cudaDevAttrMaxThreadsPerBlock:
+      *value = 1024;
+      break;
+    case cudaDevAttrMaxSharedMemoryPerBlock:
+      *value = static_cast<int>(properties.sharedMemPerBlock);
+      break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = static_cast<int>(properties.sharedMemPerBlockOptin);
+      break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+      *value = static_cast<int>(properties.sharedMemPerMultiprocessor);
+      break;
+    case cudaDevAttrWarpSize:
+      *value = emulated::warp_size;
+      break;
+    case cudaDevAttrMultiProcessorCount:
+      *value = properties.multiProcessorCount;
+      break;
+    case cudaDevAttrMaxThreadsPerMultiProcessor:
+      *value = properties.maxThreadsPerMultiProcessor;
+      break;
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = properties.major;
+      break;
+    case cudaDevAttrComputeCapabilityMinor:
+      *value = properties.minor;
+      break;
+  }
+  return cudaSuccess;
+}
+namespace emulated {
+
+template <typename Kernel>
+const void* address_of(Kernel kernel) {
+  if constexpr (std::is_pointer_v<Kernel>) {
+    return reinterpret_cast<const void*>(kernel);
+  } else {
+    return nullptr;
+  }
+}
+
+}  // namespace emulated
+
+template <typename Kernel>
+cudaError_t cudaFuncSetAttribute(Kernel kernel, cudaFuncAttribute attribute, int value) {
+  using namespace emulated;
+  if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
+  const bool allowed =
+      value >= 0 && allow_shared_bytes(address_of(kernel), static_cast<uint64_t>(value));
+  return allowed ? cudaSuccess : cudaErrorInvalidValue;
+}
+template <typename Kernel>
+cudaError_t cudaFuncSetCacheConfig(Kernel, cudaFuncCache) {
+  return cudaSuccess;
+}
+template <typename Kernel>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel, int, size_t) {
+  *blocks = 2;
+  return cudaSuccess;
+}
+template <typename Kernel>
+cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, Kernel, size_t = 0, int = 0) {
+  *grid = 8;
+  *block = 256;
+  return cudaSuccess;
+}
+
+// The runtime moves the bytes: a copy of constant size would be inlined into the user's code, and
+// watched as the host's own.
+inline cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes,
+                                   cudaStream_t stream = nullptr,
+                                   emulated::Place place = emulated::here()) {
+  emulated::check_stream(stream, "cudaMemsetAsync", place);
+  emulated::host_fills(data, value, bytes, "cudaMemsetAsync", place);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemset(void* data, int value, size_t bytes,
+                              emulated::Place place = emulated::here()) {
+  emulated::check_stream(nullptr, "cudaMemset", place);
+  emulated::host_fills(data, value, bytes, "cudaMemset", place);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
+                                   cudaStream_t stream = nullptr,
+                                   emulated::Place place = emulated::here()) {
+  emulated::check_stream(stream, "cudaMemcpyAsync", place);
+  emulated::host_copies(to, from, bytes, "cudaMemcpyAsync", place);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind,
+                              emulated::Place place = emulated::here()) {
+  emulated::check_stream(nullptr, "cudaMemcpy", place);
+  emulated::host_copies(to, from, bytes, "cudaMemcpy", place);
+  return cudaSuccess;
+}
+namespace emulated {
+template <typename Symbol>
+char* symbol_at(const Symbol& symbol, size_t offset) {
+  return const_cast<char*>(reinterpret_cast<const volatile char*>(&symbol)) + offset;
+}
+}  // namespace emulated
+template <typename Symbol>
+cudaError_t cudaMemcpyToSymbolAsync(Symbol& symbol, const void* from, size_t bytes, size_t offset,
+                                    cudaMemcpyKind, cudaStream_t stream,
+                                    emulated::Place place = emulated::here()) {
+  using namespace emulated;
+  check_stream(stream, "cudaMemcpyToSymbolAsync", place);
+  host_copies(symbol_at(symbol, offset), from, bytes, "cudaMemcpyToSymbolAsync", place);
+  return cudaSuccess;
+}
+// Copies before the launches of a call, and from the host, are in order on any stream.
+template <typename Symbol>
+cudaError_t cudaMemcpyToSymbol(Symbol& symbol, const void* from, size_t bytes, size_t offset = 0,
+                               cudaMemcpyKind = cudaMemcpyHostToDevice,
+                               emulated::Place place = emulated::here()) {
+  using namespace emulated;
+  host_copies(symbol_at(symbol, offset), from, bytes, "cudaMemcpyToSymbol", place);
+  return cudaSuccess;
+}
+template <typename Symbol>
+cudaError_t cudaMemcpyFromSymbolAsync(void* to, const Symbol& symbol, size_t bytes, size_t offset,
+                                      cudaMemcpyKind, cudaStream_t stream,
+                                      emulated::Place place = emulated::here()) {
+  using namespace emulated;
+  check_stream(stream, "cudaMemcpyFromSymbolAsync", place);
+  host_copies(to, symbol_at(symbol, offset), bytes, "cudaMemcpyFromSymbolAsync", place);
+  return cudaSuccess;
+}
+template <typename Symbol>
+cudaError_t cudaGetSymbolAddress(void** data, const Symbol& symbol) {
+  *data = emulated::symbol_at(symbol, 0);
+  return cudaSuccess;
+}
+namespace emulated {
+inline cudaError_t copy_rows(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                             size_t width, size_t height, cudaStream_t stream, const char* what,
+                             Place place) {
+  check_stream(stream, what, place);
+  for (size_t row = 0; row < height; ++row) {
+    host_copies(static_cast<char*>(to) + row * to_pitch,
+                static_cast<const char*>(from) + row * from_pitch, width, what, place);
+  }
+  return cudaSuccess;
+}
+}  // namespace emulated
+inline cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                                     size_t width, size_t height, cudaMemcpyKind,
+                                     cudaStream_t stream = nullptr,
+                                     emulated::Place place = emulated::here()) {
+  return emulated::copy_rows(to, to_pitch, from, from_pitch, width, height, stream,
+                             "cudaMemcpy2DAsync", place);
+}
+inline cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                                size_t width, size_t height, cudaMemcpyKind,
+                                emulated::Place place = emulated::here()) {
+  return emulated::copy_rows(to, to_pitch, from, from_pitch, width, height, nullptr, "cudaMemcpy2D",
+                             place);
+}
+template <typename T>
+cudaError_t cudaMalloc(T** data, size_t bytes) {
+  *data = static_cast<T*>(emulated::allocate(bytes));
+  return cudaSuccess;
+}
+template <typename T>
+cudaError_t cudaMallocAsync(T** data, size_t bytes, cudaStream_t) {
+  return cudaMalloc(data, bytes);
+}
+inline cudaError_t cudaFree(void* data) {
+  emulated::release(data);
+  return cudaSuccess;
+}
+inline cudaError_t cudaFreeAsync(void* data, cudaStream_t) { return cudaFree(data); }
+
+namespace emulated {
+
+// <<<grid, block, shared_bytes, stream>>>
+class Configured {
+ public:
+  Configured(dim3 grid, dim3 block, uint64_t shared_bytes = 0, cudaStream_t stream = nullptr,
+             Place place = here())
+      : grid_(grid),
+        block_(block),
+        shared_bytes_(shared_bytes),
+        default_stream_(stream == nullptr),
+        place_(place) {}
+
+  // Calls kernel(arguments...) in every CUDA thread. Each has copies of the arguments. `function`
+  // is the kernel's address, or null where it is not known.
+  template <typename Function, typename Kernel, typename... Arguments>
+  void run(const char* name, Function function, Kernel kernel,
+           const Arguments&... arguments) const {
+    struct State {
+      Kernel kernel;
+      std::tuple<std::decay_t<const Arguments>...> arguments;
+    } state{kernel, {arguments...}};
+    launch({grid_, block_, shared_bytes_, name, address_of(function), default_stream_, place_,
+            [](void* opaque) {
+              State& all = *static_cast<State*>(opaque);
+              std::apply(all.kernel, all.arguments);
+            },
+            &state, sizeof state});
+  }
+
+ private:
+  dim3 grid_, block_;
+  uint64_t shared_bytes_;
+  bool default_stream_;
+  Place place_;
+};
+
+}  // namespace emulated

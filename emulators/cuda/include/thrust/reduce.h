@@ -1,0 +1,4 @@
+// In place of the CUDA toolkit's header.
+#pragma once
+
+#include <emulated/thrust/algorithms.h>

@@ -1,0 +1,157 @@
+// The memory that CUDA threads may access, and the last accesses to each part of it.
+#pragma once
+
+#include <emulated/runtime.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+namespace emulated {
+
+// How an access meets others at the same time. Strong are atomic operations and accesses through
+// `volatile`; a cached one is __ldg's, which sees no write of the launch.
+enum class Kind : uint32_t { plain, in_block, strong, cached };
+inline bool is_strong(Kind kind) { return kind == Kind::in_block || kind == Kind::strong; }
+
+// An access, packed into few bytes: each granule of memory has three of them.
+struct Stamp {
+  uint32_t thread = 0;      // number of the block times threads of a block, plus that of the thread
+  uint32_t time = 0;        // 0: there was none
+  uint32_t place : 26 = 0;  // in the kernel's library
+  uint32_t bytes : 4 = 0;   // of the granule
+  uint32_t kind : 2 = 0;    // a `Kind`
+};
+
+struct Granule {
+  Stamp write;
+  Stamp reads[2];
+  uint32_t known_time = 0;  // since when `known` holds
+  uint32_t known = 0;       // the bytes that were written
+};
+
+// Memory that takes no room before it is accessed, and is zero at first.
+class Pages {
+ public:
+  Pages() = default;
+  explicit Pages(uint64_t bytes) : bytes_(std::max<uint64_t>(bytes, 1)) {
+    void* start = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (start == MAP_FAILED) throw std::bad_alloc();
+    data_ = static_cast<char*>(start);
+  }
+  Pages(Pages&& other) noexcept : data_(other.data_), bytes_(other.bytes_) {
+    other.data_ = nullptr;
+  }
+  Pages& operator=(Pages&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~Pages() {
+    if (data_ != nullptr) munmap(data_, bytes_);
+  }
+  char* data() const { return data_; }
+
+ private:
+  char* data_ = nullptr;
+  uint64_t bytes_ = 0;
+};
+
+// Memory of this runtime between two inaccessible ranges; it ends where the second one begins.
+class Guarded {
+ public:
+  static constexpr uint64_t guard = 1 << 20;
+
+  Guarded(uint64_t bytes, uint64_t alignment) : size_(bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+    // The sanitizer has its own guard zones.
+    data_ = static_cast<char*>(std::aligned_alloc(
+        std::max<uint64_t>(alignment, 16), (bytes + alignment + 15) / alignment * alignment));
+    start_ = data_;
+#else
+    const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    const uint64_t pages = (bytes + page - 1) / page * page;
+    total_ = pages + 2 * guard;
+    void* start =
+        mmap(nullptr, total_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (start == MAP_FAILED) throw std::bad_alloc();
+    start_ = static_cast<char*>(start);
+    if (pages != 0) mprotect(start_ + guard, pages, PROT_READ | PROT_WRITE);
+    data_ = start_ + guard + (pages - bytes) / alignment * alignment;
+#endif
+  }
+  Guarded(const Guarded&) = delete;
+  Guarded& operator=(const Guarded&) = delete;
+  ~Guarded() {
+#if defined(__SANITIZE_ADDRESS__)
+    std::free(start_);
+#else
+    munmap(start_, total_);
+#endif
+  }
+  char* data() const { return data_; }
+  uint64_t size() const { return size_; }
+
+ private:
+  char* start_ = nullptr;
+  char* data_ = nullptr;
+  uint64_t size_ = 0, total_ = 0;
+};
+
+// Device memory as the runtime sees it: global memory, or a block's shared memory.
+struct Watched {
+  Region region;
+  bool shared = false;
+  // An element of more than four bytes is several granules, since kernels rarely access half of
+  // one.
+  uint32_t granule = 1, granule_bits = 0;
+  Pages shadow;
+  std::string name;
+  std::unique_ptr<Guarded> own;  // where this runtime allocated it
+
+  Watched(const Region& given, bool is_shared)
+      : region(given), shared(is_shared), name(given.name) {
+    granule_bits = region.element >= 4 ? 2 : region.element >= 2 ? 1 : 0;
+    granule = 1u << granule_bits;
+    shadow = Pages((region.size / granule + 1) * sizeof(Granule));
+  }
+  bool holds(const void* address) const {
+    return static_cast<uint64_t>(static_cast<const char*>(address) - region.data) < region.size;
+  }
+  bool near(const void* address) const {
+    const auto at = static_cast<const char*>(address);
+    return at >= region.data - region.guard && at < region.data + region.size + region.guard;
+  }
+  Granule& granule_at(uint64_t offset) const {
+    return reinterpret_cast<Granule*>(shadow.data())[offset >> granule_bits];
+  }
+
+  // "element 3 of argument 'x'"
+  std::string element(const void* address) const {
+    const auto offset = static_cast<const char*>(address) - region.data;
+    return "element " + std::to_string(static_cast<uint64_t>(offset) / region.element) + " of " +
+           name;
+  }
+  // "2 elements past the end of argument 'x' (10 elements)"
+  std::string outside(const void* address, uint64_t bytes) const {
+    const char* at = static_cast<const char*>(address);
+    const char* end = region.data + region.size;
+    const auto element = static_cast<int64_t>(region.element);
+    const bool past = at + bytes > end;
+    const int64_t distance = past ? (at + bytes - end + element - 1) / element
+                                  : (region.data - at + element - 1) / element;
+    const uint64_t count = region.size / region.element;
+    return std::to_string(distance) + (distance == 1 ? " element" : " elements") +
+           (past ? " past the end of " : " before the start of ") + name + " (" +
+           std::to_string(count) + (count == 1 ? " element)" : " elements)");
+  }
+};
+
+}  // namespace emulated

@@ -1,0 +1,234 @@
+// The state of the emulator: the call, the launch, the block and its threads.
+#pragma once
+
+#include "fiber.h"
+#include "memory.h"
+#include "order.h"
+
+#include <array>
+#include <deque>
+#include <mutex>
+#include <random>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace emulated {
+
+// The shared memory of a block, without and with cudaFuncSetAttribute (compute capability 9.0).
+inline constexpr uint64_t usual_shared_bytes = 48 << 10;
+inline constexpr uint64_t most_shared_bytes = 227 << 10;
+
+// A fast random generator: one number for every switch.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 0x2545f4914f6cdd1du) {}
+  uint64_t next() {
+    state_ ^= state_ << 13;
+    state_ ^= state_ >> 7;
+    state_ ^= state_ << 17;
+    return state_;
+  }
+  uint32_t below(uint32_t bound) { return static_cast<uint32_t>((next() >> 32) * bound >> 32); }
+  template <typename T>
+  void shuffle(std::vector<T>& items) {
+    for (auto i = static_cast<uint32_t>(items.size()); i > 1; --i) {
+      std::swap(items[i - 1], items[below(i)]);
+    }
+  }
+
+ private:
+  uint64_t state_;
+};
+
+// The seed of a call whose launches are checked, and run no thread.
+inline constexpr uint64_t no_threads = ~uint64_t{0};
+
+enum class Waits { nothing, block, warp };
+
+struct Thread {
+  uint3 index{};
+  uint32_t number = 0;  // in its block
+  Fiber* fiber = nullptr;
+
+  Waits waits = Waits::nothing;
+  Place place;  // where it waits
+  const char* what = "";
+  LaneMask mask = 0;
+  uint64_t brought = 0;
+  Vote vote = Vote::none;
+
+  // The result of the last exchange of its warp.
+  uint64_t values[warp_size];
+  LaneMask present = 0;
+
+  // For each lane of the warp: its accesses before this time are ordered before this thread's next
+  // access; see `is_ordered`.
+  uint32_t clock[warp_size];
+  // The same for threads outside of its warp; what its atomic operations have read since its last
+  // fence; and what its last fence orders before its atomic operations. See order.h.
+  Knowledge known, met, met_in_block, released, released_in_block;
+
+  // Atomic operations and volatile reads in a row that found the same value at the same place.
+  const void* spins_at = nullptr;
+  uint64_t spins_on = 0;
+  uint32_t spins = 0;
+
+  uint64_t copy_groups = 0;  // of asynchronous copies that it has committed
+
+  unsigned lane() const { return number % warp_size; }
+  unsigned warp() const { return number / warp_size; }
+  LaneMask bit() const { return LaneMask{1} << lane(); }
+  void forget() { known = met = met_in_block = released = released_in_block = nullptr; }
+};
+
+// The lanes of a warp, one bit each.
+struct Warp {
+  LaneMask running = 0;  // have not returned
+  LaneMask waiting = 0;  // for others of the warp
+};
+
+// A variable of the library's that device code may access.
+struct Declared {
+  const char* name;
+  char* data;
+  uint64_t bytes;
+  uint64_t element;
+};
+
+struct Range {
+  const char* begin = nullptr;
+  const char* end = nullptr;
+  bool holds(const void* address) const { return address >= begin && address < end; }
+};
+
+// A cache of lookups by page: the next access to a page mostly has the same result.
+class Found {
+ public:
+  Watched*& at(const void* address) {
+    return pages_[(reinterpret_cast<uintptr_t>(address) >> 12) % pages_.size()];
+  }
+  void clear() { pages_.fill(nullptr); }
+
+ private:
+  std::array<Watched*, 256> pages_{};
+};
+
+// A write that conflicts with another access: it is a race if the write changes the value.
+struct Pending {
+  bool active = false;
+  char* address = nullptr;
+  uint32_t bytes = 0;
+  unsigned char before[16];
+  std::string text, also;
+  Place place, also_place;
+};
+
+// A plain read beside atomic writes: it is a race, unless an atomicCAS uses it as its expectation.
+struct Doubtful {
+  const char* address = nullptr;
+  uint32_t bytes = 0;
+  std::string text, also;
+  Place place, also_place;
+};
+
+// An asynchronous copy that its thread has not waited for.
+struct Copy {
+  uint32_t thread;  // of the block
+  uint64_t group;
+  char* to;
+  char* from;
+  uint64_t bytes, zeros;
+  const void* place;
+  const void* stage = nullptr;  // of a pipeline that several threads wait for
+};
+
+struct State {
+  std::mutex mutex;  // one call at a time
+  Watcher* watcher = nullptr;
+  uint64_t calls = 0;
+  Random random{1};
+  uint8_t fill = 0xFF;
+  const char* library = nullptr;  // where the kernel's code begins
+  uint64_t regions_taken = 0;
+  bool launches_only = false;
+  bool unsure = false;  // the host may have read what no thread has computed
+  std::deque<Watched> regions;
+  Found found;
+  std::vector<Range> images;       // code and globals of libraries
+  Range image;                     // the one that an access found last
+  std::vector<Declared> declared;  // __device__ variables of all libraries
+  Range variables_at;              // from the first of them to the last
+  std::unordered_map<const void*, uint64_t> allowed_shared_bytes;  // by kernel
+  std::string failure;                                             // of a call without a watcher
+
+  // The launch.
+  bool in_device = false;  // code of CUDA threads is running
+  const Launch* running = nullptr;
+  uint32_t threads_of_block = 0;
+  uint32_t block_number = 0;
+  uint64_t blocks_run = 0;  // ever
+  uint32_t time = 1;
+  uint32_t launch_start = 1;  // accesses before are ordered before those of the launch
+  uint32_t launched = 1;
+  uint32_t resumed = 1;  // when the running thread went on after another
+  uint64_t spins = 0;    // in a row, of all threads
+
+  // The block.
+  std::vector<Thread> threads;
+  std::vector<Warp> warps;
+  std::vector<uint32_t> ready;
+  std::vector<std::unique_ptr<Fiber>> fibers;
+  std::vector<Fiber*> free_fibers;
+  Context scheduler;
+  Thread* current = nullptr;
+  uint32_t alive = 0, at_barrier = 0;
+  uint32_t block_start = 1;
+  uint32_t last_barrier = 1;
+  int vote_result = 0;
+  uint64_t shared_bytes = 0;  // declared ones that the block has used
+  std::deque<Watched> shared;
+  std::unordered_map<const Variable*, Watched*> variables;
+  Watched* dynamic = nullptr;
+  std::unordered_map<const void*, Location> locations;
+
+  Pending pending;
+  std::vector<Doubtful> doubtful;
+  std::vector<Copy> copies;  // of the block
+  bool remarked = false;
+  std::string asked;      // the algorithm that was last asked for the size of its storage
+  uint64_t asked_in = 0;  // and the call
+  bool telling = false;   // the watcher's own code is running
+};
+
+extern State only_state;
+inline State& state() { return only_state; }
+
+// Ends the call with a fault; without a watcher, returns to the host's code.
+[[noreturn]] void stop(const char* kind, const std::string& text, Place place,
+                       const std::string& also = {}, Place also_place = {});
+
+// "thread (3, 0, 0) of block (1, 0, 0)"
+std::string name_of(uint32_t block, uint32_t thread);
+std::string name_of(const Thread& thread);
+
+// Reports to the watcher a possible cause of wrong results, once per call.
+void remark(const std::string& text, Place place);
+
+// Resolves postponed accesses of the running thread: see `Pending` and `Doubtful`.
+void settle();
+
+// Lets the other threads of the block run.
+void yield();
+
+// Adopts the memory that the watcher has allocated since the last time.
+void take_regions();
+// The same for the __device__ variables of the kernel's library.
+void take_variables();
+void prepare(Watched& watched);
+Watched* region_of(const void* address);
+Watched* region_near(const void* address);
+void mark_written(Watched& watched, const void* data, uint64_t bytes);
+uint32_t since_when(const Watched& watched);
+
+}  // namespace emulated

@@ -1,0 +1,227 @@
+// The queues of waiting threads of a block and lanes of a warp, and when they go on.
+#include "waiting.h"
+
+#include <bit>
+
+namespace emulated {
+
+namespace {
+
+std::string count_text(size_t count) {
+  return std::to_string(count) + (count == 1 ? " thread" : " threads");
+}
+
+std::string place_text(Place place) {
+  return place.file == nullptr
+             ? std::string("an unknown line")
+             : std::string(place.file).substr(std::string(place.file).rfind('/') + 1) + ":" +
+                   std::to_string(place.line);
+}
+
+std::string mask_text(LaneMask mask) {
+  char text[32];
+  std::snprintf(text, sizeof text, "mask 0x%0*llx", static_cast<int>(warp_size / 4),
+                static_cast<unsigned long long>(mask));
+  return text;
+}
+
+bool same(const char* a, const char* b) {
+  return a == b || (a != nullptr && b != nullptr && std::strcmp(a, b) == 0);
+}
+
+bool same(Place a, Place b) {
+  return a.line == b.line && a.file != nullptr && same(a.file, b.file);
+}
+
+void make_ready(Thread& thread) {
+  state().spins = 0;
+  thread.waits = Waits::nothing;
+  state().ready.push_back(thread.number);
+}
+
+Thread& current_thread(const char* what, Place place) {
+  Thread* thread = state().current;
+  if (thread == nullptr) stop("host", std::string(what) + " is called by host code", place);
+  return *thread;
+}
+
+}  // namespace
+
+void report_deadlock() {
+  State& s = state();
+  std::vector<std::string> groups;
+  std::vector<const Thread*> firsts;
+  std::vector<size_t> counts;
+  size_t returned = 0;
+  for (const Thread& thread : s.threads) {
+    if (has_returned(thread)) {
+      ++returned;
+      continue;
+    }
+    size_t i = 0;
+    while (i < firsts.size() &&
+           !(same(firsts[i]->place, thread.place) && firsts[i]->mask == thread.mask)) {
+      ++i;
+    }
+    if (i == firsts.size()) {
+      firsts.push_back(&thread);
+      counts.push_back(0);
+    }
+    ++counts[i];
+  }
+  std::string text = "threads of a block wait at different places: ";
+  for (size_t i = 0; i < firsts.size(); ++i) {
+    const std::string mask =
+        firsts[i]->waits == Waits::warp ? " with " + mask_text(firsts[i]->mask) : "";
+    text += (i != 0 ? "; " : "") + count_text(counts[i]) + " (first: " + name_of(*firsts[i]) +
+            ") in " + firsts[i]->what + mask + " at " + place_text(firsts[i]->place);
+  }
+  if (returned != 0) text += "; " + count_text(returned) + " have returned";
+  const bool two = firsts.size() > 1;
+  stop("barrier", text, firsts[0]->place, two ? "the other place" : "",
+       two ? firsts[1]->place : Place{});
+}
+
+void open_barrier() {
+  State& s = state();
+  if (s.alive == 0 || s.at_barrier != s.alive) return;
+  const Thread* first = nullptr;
+  int votes = 0;
+  size_t returned = 0, waiting = 0;
+  for (Thread& thread : s.threads) {
+    if (has_returned(thread)) {
+      ++returned;
+      continue;
+    }
+    ++waiting;
+    if (first == nullptr) first = &thread;
+    if (!same(first->place, thread.place) || first->vote != thread.vote) report_deadlock();
+    votes += thread.brought != 0 ? 1 : 0;
+  }
+  if (returned != 0) {
+    stop("barrier",
+         "not every thread of the block reaches " + std::string(first->what) + ": " +
+             count_text(returned) + " returned before it, and " + count_text(waiting) +
+             " (first: " + name_of(*first) + ") wait for them",
+         first->place);
+  }
+  switch (first->vote) {
+    case Vote::any:
+      s.vote_result = votes != 0 ? 1 : 0;
+      break;
+    case Vote::all:
+      s.vote_result = static_cast<uint32_t>(votes) == s.alive ? 1 : 0;
+      break;
+    default:
+      s.vote_result = votes;
+  }
+  s.last_barrier = ++s.time;
+  s.at_barrier = 0;
+  std::vector<Thread*> all;
+  for (Thread& thread : s.threads) {
+    all.push_back(&thread);
+    make_ready(thread);
+  }
+  share_knowledge(all);
+}
+
+void open_warp(const Thread& one) {
+  State& s = state();
+  Warp& warp = s.warps[one.warp()];
+  const LaneMask present = one.mask & warp.running;
+  if ((present & ~warp.waiting) != 0) return;
+  Thread* lanes = &s.threads[one.warp() * warp_size];
+  std::vector<Thread*> all;
+  uint32_t joined[warp_size] = {};
+  for (LaneMask rest = present; rest != 0; rest &= rest - 1) {
+    Thread& thread = lanes[std::countr_zero(rest)];
+    all.push_back(&thread);
+    if (thread.mask != one.mask || !same(thread.what, one.what) || !same(thread.place, one.place)) {
+      return;
+    }
+    for (unsigned lane = 0; lane < warp_size; ++lane) {
+      joined[lane] = std::max(joined[lane], thread.clock[lane]);
+    }
+  }
+  ++s.time;
+  uint64_t values[warp_size] = {};
+  for (LaneMask rest = present; rest != 0; rest &= rest - 1) {
+    const auto lane = static_cast<unsigned>(std::countr_zero(rest));
+    joined[lane] = s.time;
+    values[lane] = lanes[lane].brought;
+  }
+  warp.waiting &= ~present;
+  for (LaneMask rest = present; rest != 0; rest &= rest - 1) {
+    Thread& thread = lanes[std::countr_zero(rest)];
+    std::memcpy(thread.values, values, sizeof values);
+    std::memcpy(thread.clock, joined, sizeof joined);
+    thread.present = present;
+    make_ready(thread);
+  }
+  share_knowledge(all);
+}
+
+void open_after_return(const Thread& returned) {
+  State& s = state();
+  open_barrier();
+  const Warp& warp = s.warps[returned.warp()];
+  // Resumed threads leave `waiting`, so read it anew for each lane.
+  for (unsigned lane = 0; warp.waiting != 0 && lane < warp_size; ++lane) {
+    if ((warp.waiting >> lane & 1) != 0) open_warp(s.threads[returned.warp() * warp_size + lane]);
+  }
+}
+
+int synchronise_block(Vote vote, int predicate, Place place) {
+  constexpr const char* names[] = {"__syncthreads", "__syncthreads_or", "__syncthreads_and",
+                                   "__syncthreads_count"};
+  State& s = state();
+  const char* what = names[static_cast<int>(vote)];
+  Thread& thread = current_thread(what, place);
+  settle();
+  thread.waits = Waits::block;
+  thread.place = place;
+  thread.what = what;
+  thread.vote = vote;
+  thread.mask = 0;
+  thread.brought = predicate != 0 ? 1 : 0;
+  thread.fiber->switch_to(s.scheduler);
+  return s.vote_result;
+}
+
+Lanes exchange(LaneMask mask, uint64_t value, const char* what, Place place) {
+  State& s = state();
+  Thread& thread = current_thread(what, place);
+  settle();
+  if ((mask >> thread.lane() & 1) == 0) {
+    stop("barrier",
+         name_of(thread) + " calls " + what + " with " + mask_text(mask) +
+             ", which leaves out its own lane, " + std::to_string(thread.lane()),
+         place);
+  }
+  thread.waits = Waits::warp;
+  thread.place = place;
+  thread.what = what;
+  thread.mask = mask;
+  thread.brought = value;
+  thread.fiber->switch_to(s.scheduler);
+  Lanes lanes;
+  std::memcpy(lanes.values, thread.values, sizeof lanes.values);
+  lanes.present = thread.present;
+  lanes.lane = thread.lane();
+  return lanes;
+}
+
+uint64_t value_of(const Lanes& lanes, unsigned lane, const char* what, Place place) {
+  State& s = state();
+  if ((lanes.present >> lane & 1) != 0) return lanes.values[lane];
+  remark(std::string(what) + " took the value of lane " + std::to_string(lane) +
+             ", which does not take part: " + name_of(*s.current),
+         place);
+  uint64_t nothing;
+  std::memset(&nothing, s.fill, sizeof nothing);
+  return nothing;
+}
+
+unsigned lane_number() { return state().current != nullptr ? state().current->lane() : 0; }
+
+}  // namespace emulated

@@ -1,0 +1,24 @@
+// PyTorch's device "cuda" in a process without CUDA: its tensors lie in the memory that CUDA
+// threads are emulated in, and PyTorch's operators on them run on the CPU.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace emulated {
+
+// A tensor of the device, and one of the host: both are the same memory.
+at::Tensor on_device(const at::Tensor& host);
+at::Tensor on_host(const at::Tensor& device);
+
+// Opens the device for a call: operators may allocate memory on it, which begins as bytes `fill`.
+class DeviceCall {
+ public:
+  explicit DeviceCall(uint8_t fill);
+  ~DeviceCall();
+  DeviceCall(const DeviceCall&) = delete;
+  DeviceCall& operator=(const DeviceCall&) = delete;
+};
+
+}  // namespace emulated

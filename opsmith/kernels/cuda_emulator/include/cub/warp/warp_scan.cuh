@@ -1,4 +1,0 @@
-// In place of the CUDA toolkit's header.
-#pragma once
-
-#include <opsmith/emulated/cub_scan.h>

@@ -1,0 +1,262 @@
+"""The language of CUDA sources that a C++ compiler compiles for the CPU."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import emulators.cuda
+from emulators.cuda.obstacles import Obstacle, obstacle_of
+from emulators.cuda.own_code import NoParserError, OwnCode, read_own_code
+from emulators.cuda.rewriting import rewrite
+from opsmith.errors import MissingDependencyError
+from opsmith.kernels.languages.cpp import argument_header, explainer, torch_adapter
+from opsmith.kernels.languages.cuda import Cuda
+from opsmith.kernels.source import Language
+from opsmith.kernels.toolchain import compilers
+from opsmith.kernels.toolchain.cmake import RELEASE, options_of
+from opsmith.kernels.toolchain.devices import DEVICES
+from opsmith.kernels.toolchain.recipe import Recipe
+from opsmith.kernels.toolchain.toolset import find_toolset
+from opsmith.kernels.toolchain.units import Generated, Unit
+
+if TYPE_CHECKING:
+    from opsmith.kernels.source import KernelSource
+
+#: Headers of the CUDA toolkit, of which `INCLUDE` has stand-ins, and the emulation itself.
+EMULATION = Path(emulators.cuda.__file__).parent
+INCLUDE = EMULATION / "include"
+_RUNTIME = EMULATION / "runtime"
+#: The headers of opsmith are none of the user's.
+_OPSMITH = Path(__file__).parents[3]
+_BEGINS_WITH = "opsmith/detail/emulated.h"
+# The flags that nvcc and a C++ compiler share; other flags of nvcc are dropped.
+_COMMON_FLAGS = ("-D", "-U", "-I", "-std=")
+_SANITIZE = "-fsanitize="
+#: Defines the number of threads in a warp, for a kernel and for the runtime.
+_WARP = "-DOPSMITH_WARP="
+USUAL_WARP = 32
+#: Have the compiled code report accesses and undefined behaviour to the runtime; see
+#: runtime/hooks.cpp.
+_WATCHED = (
+    "-fsanitize=thread",
+    "-fsanitize=alignment,bounds,integer-divide-by-zero,signed-integer-overflow",
+    "-fno-sanitize-recover=all",
+)
+#: Report accesses through `volatile` as such; and do not move a read to where its value is used,
+#: which may be behind the question of whether the element exists.
+_WATCHED_BY_GCC = ("--param=tsan-distinguish-volatile=1", "-fno-tree-sink")
+_WATCHED_BY_CLANG = (
+    *("-mllvm", "-tsan-distinguish-volatile=1"),
+    *("-mllvm", "-instcombine-code-sinking=0"),
+)
+
+
+class Emulation(Language):
+    """Do what every language of emulated CUDA does."""
+
+    @abstractmethod
+    def plain(self, source: KernelSource) -> tuple[Unit, tuple[str, ...]]:
+        """Return the unit of a source as it is, and the headers to include first."""
+
+    def own_code(self, source: KernelSource) -> OwnCode:
+        """Return the user's lines of a source, behind the preprocessor.
+
+        Raises:
+            MissingDependencyError: there is no compiler, or no parser.
+        """
+        unit, headers = self.plain(source)
+        tools = find_toolset(source.what)
+        unit.write()
+        compiler = (tools.compiler.path, *RELEASE, f"-I{unit.written}")
+        command = (*compiler, *options_of(unit, tools).words())
+        try:
+            return read_own_code(command, Path(unit.source), headers, (_OPSMITH, unit.written))
+        except NoParserError as error:
+            raise MissingDependencyError(
+                f"{source.what}: {error}. Get them: pip install 'opsmith[check]'"
+            ) from error
+
+    def obstacle(self, source: KernelSource) -> Obstacle | None:
+        """Return the first feature of a source that is not emulated.
+
+        Raises:
+            MissingDependencyError: there is no compiler, or no parser.
+        """
+        behind_torch = not self.has_entry
+        return obstacle_of(self.own_code(source), behind_torch=behind_torch, warp=_warp_of(source))
+
+    def require(self, source: KernelSource, *, torch: bool = True) -> None:
+        """Require a C++ compiler, a parser, and a source that the emulator supports."""
+        del torch
+        obstacle = self.obstacle(source)
+        if obstacle is not None:
+            raise MissingDependencyError(
+                f"{source.what}: opsmith does not emulate this kernel: {obstacle}"
+            )
+
+    def unit(self, source: KernelSource) -> Unit:
+        """Return the unit of the rewritten source.
+
+        Raises:
+            MissingDependencyError: there is no compiler, or no parser.
+            UnreadableError: the message names the line.
+        """
+        plain, headers = self.plain(source)
+        name = f"{source.path.stem}_cuda.cpp"
+        before = "".join(f"#include <{header}>\n" for header in headers)
+        text = f"{before}{rewrite(self.own_code(source))}"
+        generated = Generated.of({name: text}).beside(plain.generated)
+        return replace(plain, source=name, generated=generated)
+
+
+class CudaOnCpu(Emulation, Cuda):
+    """The language CUDA, emulated on the CPU."""
+
+    name = "CUDA on the CPU"
+
+    def __init__(self, *, watched: bool) -> None:
+        super().__init__()
+        self._watched = watched
+
+    def plain(self, source: KernelSource) -> tuple[Unit, tuple[str, ...]]:
+        """Return the unit of the source as it is, and the header to include first."""
+        unit = Unit(
+            name=f"{source.signature.namespace}__{source.signature.name}",
+            source=source.path,
+            generated=argument_header(source),
+            include_dirs=(INCLUDE, *source.include_dirs),
+            defines=DEVICES["cpu"].compile_definitions,
+            flags=(
+                # CUDA code reads memory through pointers of other types, which nvcc allows.
+                "-fno-strict-aliasing",
+                "-O1" if self._watches(source) else "-O2",
+                *line_flags(source.what),
+                *common_flags(source.flags),
+                *self._watches(source),
+            ),
+            begins_with=_BEGINS_WITH,
+            explain=explainer(source),
+        )
+        return unit, (_BEGINS_WITH,)
+
+    def beside(self, source: KernelSource) -> dict[str, Any]:
+        """Return the options that link an adapter with the emulator's runtime."""
+        library = runtime(_sanitizers(source), tuple(filter(_is_warp, source.flags)))
+        return {
+            "include_dirs": (INCLUDE,),
+            "defines": DEVICES["cpu"].compile_definitions,
+            "link_libraries": (
+                *source.link_libraries,
+                str(library),
+                f"-Wl,-rpath,{library.parent}",
+            ),
+        }
+
+    def _watches(self, source: KernelSource) -> tuple[str, ...]:
+        if not self._watched or _sanitizers(source):
+            return ()
+        return watching_flags(source)
+
+    def library(self, source: KernelSource) -> dict[str, Any]:
+        """Return the arguments of a `Recipe` that registers the kernel for tensors on the CPU."""
+        signature = source.signature
+        return {
+            **self.beside(source),
+            "name": f"{signature.namespace}__{signature.name}__cuda_on_cpu",
+            "objects": [self.unit(source)],
+            "generated": torch_adapter(source, "cpu"),
+            "torch": "stable",
+            "what": f"{signature.qualname} (cuda, on the CPU)",
+        }
+
+
+def line_flags(what: str) -> tuple[str, ...]:
+    """Return the flags that add line numbers to an object, which messages need.
+
+    Args:
+        what: the title of the object, for messages.
+    """
+    # With DWARF 5, addr2line of binutils 2.40 looks for a unit's first function in the rewritten
+    # file.
+    flags = ("-g1", "-gdwarf-4")
+    # For each class, GCC 12 walks through all other classes of its namespace: more than half of the
+    # time that PyTorch's headers take.
+    gcc = compilers.find_compiler(what).is_gcc
+    return (*flags, "-femit-struct-debug-detailed=none") if gcc else flags
+
+
+def watching_flags(source: KernelSource) -> tuple[str, ...]:
+    """Return the flags that have the code of a source report its accesses to the runtime."""
+    gcc = compilers.find_compiler(source.what).is_gcc
+    return (*_WATCHED, *(_WATCHED_BY_GCC if gcc else _WATCHED_BY_CLANG))
+
+
+def _sanitizers(source: KernelSource) -> tuple[str, ...]:
+    return tuple(flag for flag in source.flags if flag.startswith(_SANITIZE))
+
+
+def common_flags(flags: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the flags that a C++ compiler understands as nvcc does, with their separate values."""
+    kept = []
+    own = (_SANITIZE, "-fno-", *_COMMON_FLAGS)
+    for position, flag in enumerate(flags):
+        follows = position > 0 and flags[position - 1] in ("-D", "-U", "-I", "-include")
+        if follows or flag == "-include" or flag.startswith(own):
+            kept.append(flag)
+    return tuple(kept)
+
+
+def runtime(sanitizers: tuple[str, ...], defines: tuple[str, ...] = ()) -> Path:
+    """Build the library that all emulated kernels share, and return its path.
+
+    Args:
+        sanitizers: flags that add sanitizers.
+        defines: flags that choose the size of a warp.
+    """
+    kind = "_".join(flag.removeprefix(_SANITIZE) for flag in sanitizers)
+    # Compile the sources as one unit, since their headers take as long to compile as they do.
+    sources = "".join(f'#include "{path.name}"\n' for path in sorted(_RUNTIME.glob("*.cpp")))
+    return Recipe(
+        f"opsmith_cuda_on_cpu{kind and '_'}{kind}",
+        generated={"emulation.cpp": sources},
+        include_dirs=[INCLUDE, _RUNTIME],
+        # Backtraces need line numbers (-g1); more debug information would compile 25 % slower.
+        flags=("-O2", "-g1", *sanitizers, *defines),
+        link_libraries=sanitizers,
+        torch="none",
+        what="the emulation of CUDA",
+    ).build()
+
+
+CUDA_ON_CPU = CudaOnCpu(watched=False)
+_WATCHED_ON_CPU = CudaOnCpu(watched=True)
+
+
+def _is_warp(flag: str) -> bool:
+    return flag.startswith(_WARP)
+
+
+def _warp_of(source: KernelSource) -> int:
+    chosen = [int(flag.removeprefix(_WARP)) for flag in filter(_is_warp, source.flags)]
+    return chosen[-1] if chosen else USUAL_WARP
+
+
+def emulated(source: KernelSource, *, watched: bool = False, warp: int = 32) -> KernelSource:
+    """Return a CUDA source as a source to compile for the CPU.
+
+    Args:
+        source: the kernel.
+        watched: whether the code reports every access to the runtime, as checks need.
+        warp: number of threads in a warp: 32, or 64 as on AMD's Instinct GPUs.
+    """
+    flags = source.flags if warp == USUAL_WARP else (*source.flags, f"{_WARP}{warp}")
+    return replace(source, language=_WATCHED_ON_CPU if watched else CUDA_ON_CPU, flags=flags)
+
+
+def find_obstacle(source: KernelSource) -> Obstacle | None:
+    """Return the first feature of an emulated source that is not emulated; see `Emulation`."""
+    assert isinstance(source.language, Emulation)
+    return source.language.obstacle(source)
