@@ -84,4 +84,8 @@ def test_code_for_another_machine_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_processor_that_is_not_described_is_believed(tmp_path: Path) -> None:
-    require("Linux-here", ["sve"], tmp_path / "nothing")
+    path = tmp_path / "cpuinfo"
+    require("Linux-here", ["sme"], path)
+    path.write_text(ARM)
+    with pytest.raises(ArtifactError, match="with sme, which this one lacks"):
+        require("Linux-here", ["sme"], path)

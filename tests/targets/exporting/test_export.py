@@ -132,7 +132,8 @@ def test_an_exported_program_brings_its_example(target, tmp_path):
     program = torch.export.export(Nested(), *arguments())
     opsmith.export(program, target="stand_in", out=tmp_path / "dist", say=None)
     args, kwargs = arguments()
-    opsmith.load(tmp_path / "dist")(*args, **kwargs)
+    found = opsmith.load(tmp_path / "dist")(*args, **kwargs)
+    torch.testing.assert_close(found, Nested()(*args, **kwargs), rtol=0, atol=0)
 
 
 def test_what_an_export_says(target, tmp_path):
