@@ -15,22 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from opsmith.errors import LoadError
+from opsmith.signature.dtypes import FLOAT8, FLOATING, annotation
 
 #: The namespace of the operators that definitions declare.
 NAMESPACE = "flashinfer"
+#: The dtypes of a definition's tensors, and what a declaration calls each.
 _ANNOTATIONS = {
-    "float64": "Float64",
-    "float32": "Float32",
-    "float16": "Float16",
-    "bfloat16": "BFloat16",
-    "float8_e4m3fn": "Float8e4m3fn",
-    "float8_e5m2": "Float8e5m2",
-    "int64": "Int64",
-    "int32": "Int32",
-    "int16": "Int16",
-    "int8": "Int8",
-    "uint8": "UInt8",
-    "bool": "Bool",
+    name: annotation(name)
+    for name in (*FLOATING, *FLOAT8, "int64", "int32", "int16", "int8", "uint8", "bool")
 }
 #: The types of inputs without dimensions, whose shape is null.
 _SCALARS = {"float": "float", "int": "int", "uint": "int", "bool": "bool", "bfloat": "float"}

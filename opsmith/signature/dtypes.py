@@ -48,6 +48,13 @@ def known_dtypes(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in ALL_DTYPES if name in wanted)
 
 
+def annotation(name: str) -> str:
+    """Return jaxtyping's name of a dtype: ``UInt8``, ``BFloat16``, ``Float8e4m3fn``."""
+    word = name.replace("_", "")
+    capitals = 2 if word.startswith(("uint", "bfloat")) else 1
+    return word[:capitals].upper() + word[capitals:]
+
+
 def not_carried(label: str, names: Iterable[str]) -> str:
     """Say that a class of arrays has no dtype that opsmith supports, and what to do."""
     narrow = [name for name in names if name.startswith(("float", "int", "uint"))]

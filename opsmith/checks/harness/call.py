@@ -16,27 +16,19 @@ from opsmith.checks.harness.symbolize import innermost
 from opsmith.checks.isolation.fork_detection import FORK_CODE
 from opsmith.operators.core.arguments import DTYPES, dtype_name, each_tensor
 from opsmith.signature import Parameter, ScalarType, SequenceType, Signature
+from opsmith.signature.dtypes import COMMON, UNSIGNED
 from opsmith.system.scratch import scratch_folder
 from opsmith.system.watchdog import watched
 
+#: DLPack's codes of dtypes, by name without bits; those of float8 have codes of their own.
+_KINDS = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "complex": 5, "bool": 6}
 _CODES = {
-    "bool": (6, 8),
-    "uint8": (1, 8),
-    "int8": (0, 8),
-    "int16": (0, 16),
-    "int32": (0, 32),
-    "int64": (0, 64),
-    "float16": (2, 16),
-    "bfloat16": (4, 16),
-    "float32": (2, 32),
-    "float64": (2, 64),
-    "complex64": (5, 64),
-    "complex128": (5, 128),
+    **{
+        name: (_KINDS[name.rstrip("0123456789")], 8 * DTYPES[name].itemsize)
+        for name in (*COMMON, *UNSIGNED)
+    },
     "float8_e4m3fn": (10, 8),
     "float8_e5m2": (12, 8),
-    "uint16": (1, 16),
-    "uint32": (1, 32),
-    "uint64": (1, 64),
 }
 _NAMES = {code: name for name, code in _CODES.items()}
 _SCALARS = {"int": ("i", "q"), "float": ("f", "d"), "bool": ("b", "B")}

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 #: Dtypes that ml_dtypes adds to NumPy, by name, with PyTorch's integers of the same size.
-_WORDS = {
+WORDS = {
     "bfloat16": torch.uint16,
     "float8_e4m3fn": torch.uint8,
     "float8_e5m2": torch.uint8,
@@ -25,17 +25,17 @@ def array_of(tensor: Tensor) -> np.ndarray:
         ImportError: the dtype requires ml_dtypes, and ml_dtypes is not installed.
     """
     name = str(tensor.dtype).removeprefix("torch.")
-    if name not in _WORDS:
+    if name not in WORDS:
         return tensor.numpy()
     import ml_dtypes
 
-    return tensor.view(_WORDS[name]).numpy().view(getattr(ml_dtypes, name))
+    return tensor.view(WORDS[name]).numpy().view(getattr(ml_dtypes, name))
 
 
 def tensor_of(array: np.ndarray) -> Tensor:
     """Return an array as a tensor that shares its memory."""
     name = array.dtype.name
-    if name not in _WORDS:
+    if name not in WORDS:
         return torch.from_numpy(array)
     words = array.view(f"u{array.itemsize}")
     return torch.from_numpy(words).view(getattr(torch, name))

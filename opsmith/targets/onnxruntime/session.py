@@ -16,17 +16,12 @@ from opsmith.kernels import HOST
 from opsmith.operators.core.arguments import DTYPES, dtype_name
 from opsmith.system import machine
 from opsmith.targets.exporting.artifact import Artifact
+from opsmith.targets.exporting.ml_dtypes import WORDS
 from opsmith.targets.exporting.protocol import Runner
 from opsmith.targets.onnx.node import ELEMENT_TYPES
 from opsmith.targets.onnxruntime.providers import PROVIDERS, open_session
 
 _SILENT = 4
-# NumPy lacks these dtypes, so their bits are passed as integers.
-_BITS = {
-    "bfloat16": torch.uint16,
-    "float8_e4m3fn": torch.uint8,
-    "float8_e5m2": torch.uint8,
-}
 
 
 class OnnxRuntimeSession(Runner):
@@ -43,7 +38,7 @@ class OnnxRuntimeSession(Runner):
         self._inputs = [spec.name for spec in manifest.inputs]
         self._outputs = [spec.name for spec in manifest.outputs]
         dtypes = {spec.dtype for spec in (*manifest.inputs, *manifest.outputs)}
-        self._plain = not dtypes & set(_BITS)
+        self._plain = not dtypes & set(WORDS)
         require_this_machine(artifact)
         options = silent_options() if options is None else options
         libraries = [str(artifact.path(name).resolve()) for name in details["libraries"]]
@@ -119,17 +114,17 @@ def to_ort(tensor: Tensor) -> Any:
     """Return a contiguous tensor as an ``OrtValue`` in host memory."""
     import onnxruntime
 
-    tensor, name = tensor.cpu(), dtype_name(tensor.dtype)
-    if name in _BITS:
+    tensor, name = tensor.cpu(), dtype_name(tensor.dtype)  # NumPy lacks those of `WORDS`
+    if name in WORDS:
         return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(
-            tensor.view(_BITS[name]).numpy(), ELEMENT_TYPES[name]
+            tensor.view(WORDS[name]).numpy(), ELEMENT_TYPES[name]
         )
     return onnxruntime.OrtValue.ortvalue_from_numpy(tensor.numpy())
 
 
 def from_ort(value: Any) -> Tensor:
     """Return an ``OrtValue`` as a tensor; dtypes that NumPy lacks are copied."""
-    name = next((name for name in _BITS if ELEMENT_TYPES[name] == value.element_type()), None)
+    name = next((name for name in WORDS if ELEMENT_TYPES[name] == value.element_type()), None)
     if name is None:
         return torch.from_numpy(value.numpy())
     found = torch.empty(value.shape(), dtype=DTYPES[name])

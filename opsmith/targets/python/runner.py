@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from opsmith.operators.core.arguments import dtype_name
 from opsmith.targets.exporting.artifact import Artifact
-from opsmith.targets.exporting.ml_dtypes import tensor_of
+from opsmith.targets.exporting.ml_dtypes import WORDS, tensor_of
 from opsmith.targets.exporting.packages.writer import imported
 from opsmith.targets.exporting.protocol import OperatorRunner
-
-#: NumPy lacks these dtypes, so PyTorch's own tensors are passed.
-_ONLY_TORCH = frozenset((torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2))
 
 
 class PythonFunctions(OperatorRunner):
@@ -56,7 +53,8 @@ def to_numpy(value: Any) -> Any:
     if not isinstance(value, Tensor):
         return value
     value = value.detach().resolve_conj().resolve_neg()
-    return value if value.dtype in _ONLY_TORCH else value.numpy()
+    # NumPy lacks these dtypes, so PyTorch's own tensors are passed.
+    return value if dtype_name(value.dtype) in WORDS else value.numpy()
 
 
 def to_torch(value: Any) -> Tensor:
