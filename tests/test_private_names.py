@@ -57,6 +57,58 @@ def private_names(text: str) -> Iterator[tuple[int, str]]:
                 yield node.lineno, name
 
 
+def members(text: str) -> set[str]:
+    """The private attributes and methods that the classes of a file give their own objects."""
+    found: set[str] = set()
+    for owner in ast.walk(ast.parse(text)):
+        if not isinstance(owner, ast.ClassDef):
+            continue
+        for node in ast.walk(owner):
+            if isinstance(node, ast.FunctionDef):
+                found.add(node.name)
+            elif isinstance(node, ast.AnnAssign | ast.Assign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                places = [part for target in targets for part in ast.walk(target)]
+                found |= {part.id for part in places if isinstance(part, ast.Name)}
+                found |= {part.attr for part in places if isinstance(part, ast.Attribute)}
+    return found
+
+
+#: What an object of opsmith's may be asked for, wherever it is. `_schema` is a method of one class,
+#: which nothing else calls, and an attribute of PyTorch's operators, which it must not hide.
+OWN_MEMBERS = {name for path in ROOT.rglob("*.py") for name in members(path.read_text())} - {
+    "_schema"
+}
+
+
+def private_attributes(text: str) -> Iterator[tuple[int, str]]:
+    """The private attributes of objects that are not opsmith's: line, and expression."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            name, owner = node.attr, ast.unparse(node.value)
+        elif (
+            isinstance(node, ast.Call)
+            and getattr(node.func, "id", "") in ("getattr", "hasattr", "setattr")
+            and isinstance(node.args[1], ast.Constant)
+        ):
+            name, owner = str(node.args[1].value), ast.unparse(node.args[0])
+        else:
+            continue
+        # `super()` and `self` are opsmith's own, and Python's own modules have no other names.
+        if owner.partition(".")[0] in ("os", "sys") or owner in ("self", "cls", "super()"):
+            continue
+        if name.startswith("_opsmith"):
+            continue  # what opsmith adds to objects of others
+        # Operators of PyTorch's whose names begin so are as public as others.
+        if (
+            is_private(name)
+            and name not in OWN_MEMBERS
+            and owner not in ("torch.ops.aten", "_aten")
+        ):
+            yield node.lineno, f"{owner}.{name}"
+
+
 def dotted(node: ast.AST, known: dict[str, str]) -> str | None:
     """What an expression names, where it is a chain of attributes of something imported."""
     parts: list[str] = []
@@ -79,6 +131,45 @@ def test_no_file_but_those_of_compat_uses_a_private_name_of_another_package():
         for line, name in private_names(path.read_text())
     ]
     assert not found, "\n".join(["put these in opsmith/compat, with what each is for:", *found])
+
+
+def test_no_file_but_those_of_compat_reads_a_private_attribute_of_an_object_of_another_package():
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in FILES
+        for line, name in private_attributes(path.read_text())
+    ]
+    assert not found, "\n".join(["put these in opsmith/compat, with what each is for:", *found])
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("def f(overload):\n    return overload._schema.name", "overload._schema"),
+        ("def f(x):\n    return x.untyped_storage()._cdata", "x.untyped_storage()._cdata"),
+        ("def f(node):\n    return getattr(node.target, '_schema', None)", "node.target._schema"),
+        (
+            "class A:\n    def close(self):\n        self.library._destroy()",
+            "self.library._destroy",
+        ),
+    ],
+)
+def test_a_private_attribute_is_found(text: str, name: str):
+    assert [found for _, found in private_attributes(text)] == [name]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import os\nos._exit(0)",
+        "class A:\n    def f(self):\n        return self._x + super()._x",
+        "def f(operator):\n    return operator._registration",
+        "def f(x):\n    return x.__dict__",
+        "_aten = torch.ops.aten\n_aten._cdist_forward.default",
+    ],
+)
+def test_other_attributes_are_let_be(text: str):
+    assert not list(private_attributes(text))
 
 
 @pytest.mark.parametrize(

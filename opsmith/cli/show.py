@@ -9,6 +9,7 @@ import typer
 
 from opsmith.cli import output
 from opsmith.cli.options import Debug, Files, in_a_folder
+from opsmith.compat.torch_ops import overload_schema
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -61,7 +62,7 @@ def tree(operator: "Operator") -> "Tree":
 
     root = Tree(f"[bold]{operator.name}[/]")
     for title, lines in (
-        ("schema", [str(operator.overload._schema)]),
+        ("schema", [str(overload_schema(operator.overload))]),
         ("kernels", list(_kernels(operator))),
         ("derived", list(_derived(operator))),
         ("sharding", list(_sharding(operator))),

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opsmith.compat.torch_distributed import of_each_rank
+from opsmith.compat.torch_ops import overload_schema
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def kind_of(target: Any) -> str:
     if not isinstance(target, torch._ops.OpOverload):
         return ""
     names = _KINDS.get(target.namespace, {})
-    name = target._schema.name.partition("::")[2].removesuffix("_out").rstrip("_")
+    name = overload_schema(target).name.partition("::")[2].removesuffix("_out").rstrip("_")
     return names.get(name.removesuffix("_coalesced"), "")
 
 

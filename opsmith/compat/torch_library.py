@@ -41,6 +41,15 @@ def is_written_in_python(operator: str) -> bool:
     return custom_ops._maybe_get_opdef(operator) is not None
 
 
+def destroy(library: torch.library.Library) -> None:
+    """Take back all registrations of a library.
+
+    Private: ``torch.library.Library._destroy``. Without it, an operator that is declared again
+    keeps kernels and rules of its first declaration.
+    """
+    library._destroy()
+
+
 def register_fake_class(name: str, fake: Any) -> None:
     """Register the class that traces run in place of a custom class.
 
@@ -63,6 +72,14 @@ def class_maker(namespace: str, name: str) -> Any:
 
 
 @functools.cache
+def class_name(instance: torch.ScriptObject) -> str:
+    """Return the full name of the class of a custom class's object.
+
+    Private: ``torch.ScriptObject._type``. Without it, opsmith does not know its own objects again.
+    """
+    return instance._type().qualified_name()
+
+
 def let_an_argument_be_called_mode() -> None:
     """Let PyTorch compile operators that write into arguments and have one called ``mode``.
 

@@ -33,6 +33,15 @@ def entry_of(overload: OpOverload) -> Callable[..., Any]:
     return entry
 
 
+def overload_schema(overload: OpOverload) -> Any:
+    """Return the schema of an overload: its name, arguments and results, and what it writes.
+
+    Private: ``torch.ops.aten.add.Tensor._schema``, as of each overload. Without it, opsmith cannot
+    tell what an operator of a graph takes, returns and writes.
+    """
+    return overload._schema
+
+
 def is_builtin(overload: OpOverload) -> bool:
     """Return whether an operator is PyTorch's own.
 

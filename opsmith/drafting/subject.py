@@ -15,7 +15,8 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from opsmith.checks.isolation.forked_probe import Copy
 from opsmith.compat.torch_library import has_fake_kernel
-from opsmith.compat.torch_ops import OpOverload
+from opsmith.compat.torch_ops import OpOverload, overload_schema
+from opsmith.compat.torch_tensors import version_of
 from opsmith.compat.torch_tracing import fake_mode
 from opsmith.errors import DeclarationError
 from opsmith.kernels import HOST
@@ -151,7 +152,7 @@ class Origin:
         """Return whether a fake kernel was registered from Python, which may leave sizes open."""
         if not isinstance(self.function, OpOverload):
             return False
-        return has_fake_kernel(self.function._schema.name)
+        return has_fake_kernel(overload_schema(self.function).name)
 
     def traced(self, values: Mapping[str, Any]) -> list[Any] | None:
         """Return `results` of the fake kernel, with -1 for sizes that depend on values.
@@ -224,7 +225,7 @@ def of_overload(name: str, overload: OpOverload) -> Origin:
     Raises:
         DeclarationError: a declaration cannot express its parameters or results.
     """
-    schema = overload._schema
+    schema = overload_schema(overload)
     problems = []
     for result in schema.returns:
         if result.alias_info is not None and not result.alias_info.is_write:
@@ -348,10 +349,10 @@ def refuse_written(subject: Origin, values: Mapping[str, Any]) -> None:
     """
     made = subject.made(values)
     tensors = {name: value for name, value in made.items() if isinstance(value, Tensor)}
-    before = {name: tensor._version for name, tensor in tensors.items()}
+    before = {name: version_of(tensor) for name, tensor in tensors.items()}
     subject.call(made, HOST)
     for name, tensor in tensors.items():
-        if tensor._version != before[name]:
+        if version_of(tensor) != before[name]:
             raise DeclarationError(
                 f"{subject.name}: its forward writes into its argument {name!r} (mark_dirty), and "
                 "an adopted Function may not. Write it as an operator with "

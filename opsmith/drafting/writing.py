@@ -12,26 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opsmith.compat.torch_ops import OpOverload
+from opsmith.compat.torch_ops import OpOverload, overload_schema
 from opsmith.drafting.limits import FLOATING, ValueLimits
 from opsmith.drafting.meaning import Meaning
 from opsmith.drafting.subject import DraftArgument, Origin, Spec
-from opsmith.operators.core.arguments import dtype_name
+from opsmith.operators.core.arguments import DTYPES, dtype_name
+from opsmith.signature.dtypes import COMMON, annotation
 
-_LABELS = {
-    torch.bool: "Bool",
-    torch.uint8: "UInt8",
-    torch.int8: "Int8",
-    torch.int16: "Int16",
-    torch.int32: "Int32",
-    torch.int64: "Int64",
-    torch.float16: "Float16",
-    torch.bfloat16: "BFloat16",
-    torch.float32: "Float32",
-    torch.float64: "Float64",
-    torch.complex64: "Complex64",
-    torch.complex128: "Complex128",
-}
+_LABELS = {DTYPES[name]: annotation(name) for name in COMMON}
 _SOME_FLOATS = "SomeFloat"
 
 
@@ -107,7 +95,7 @@ def operator(draft: Draft, name: str, overload: OpOverload) -> str:
     conditions = [*(one.where for one in draft.limits.values() if one.where), *draft.where]
     if conditions:
         options += f", where={names(conditions)}"
-    short = overload._schema.name.partition("::")[2]
+    short = overload_schema(overload).name.partition("::")[2]
     lines = [
         f'@opsmith.adopt("{name}"{options})',
         *_function(draft, short),

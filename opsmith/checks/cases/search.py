@@ -15,6 +15,8 @@ from hypothesis import HealthCheck, Phase, Verbosity
 from hypothesis.errors import HypothesisException
 from hypothesis.strategies import SearchStrategy, builds, integers, lists, tuples
 
+from opsmith.compat.hypothesis import give_no_key
+
 Drawn = TypeVar("Drawn")
 
 #: Time limit in seconds of the search for a smaller failing case.
@@ -124,9 +126,7 @@ def search(
                 best = (mine, drawn, error)
             raise
 
-    # The key is for Hypothesis's database, which is not used here. Unless it is set, Hypothesis
-    # derives it from the source on every call.
-    go._hypothesis_internal_database_key = b""  # type: ignore[attr-defined]
+    give_no_key(go)
     try:
         go()
     except (HypothesisException, _NoSampleFits):

@@ -15,6 +15,7 @@ from opsmith.checks.cases.layouts import CONTIGUOUS, SLICED
 from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial.trial import Trial
+from opsmith.compat.torch_tensors import version_of
 from opsmith.operators.core.validation import SharedMemoryError
 
 
@@ -29,7 +30,7 @@ class _Snapshot:
 
     @classmethod
     def take(cls, name: str, tensor: Tensor) -> _Snapshot:
-        return cls(name, tensor, _memory(tensor).clone(), tensor._version)
+        return cls(name, tensor, _memory(tensor).clone(), version_of(tensor))
 
     def changed(self) -> bool:
         return not torch.equal(_memory(self.tensor), self.memory)
@@ -75,7 +76,7 @@ def mutation(trial: Trial) -> None:
         for snapshot in before:
             name, tensor = snapshot.name, snapshot.tensor
             if name.partition("[")[0] not in mutated:
-                if snapshot.changed() or tensor._version != snapshot.version:
+                if snapshot.changed() or version_of(tensor) != snapshot.version:
                     raise Failure(
                         f"argument {name!r} was changed; mutates_args does not name it",
                         code="OPS-MUTATION-UNDECLARED",
@@ -86,7 +87,7 @@ def mutation(trial: Trial) -> None:
                     f"memory around argument {name!r}, a view, was changed",
                     code="OPS-MUTATION-OUTSIDE",
                 )
-            if tensor._version == snapshot.version:
+            if version_of(tensor) == snapshot.version:
                 raise Failure(
                     f"argument {name!r} was written into, but its version counter stayed at "
                     f"{snapshot.version}: autograd cannot notice an overwritten tensor",

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from opsmith.compat.torch_ops import overload_schema
 from opsmith.compat.torch_pytree import tree_leaves
 from opsmith.compat.torch_tracing import TorchDispatchMode, all_decompositions
 
@@ -53,7 +54,7 @@ class StepByStep(TorchDispatchMode):
         args, named = self.takes(args, dict(kwargs or {}))
         packet = func.overloadpacket
         whole = (*_SUMS, *_PRODUCTS, *_RUNNING)
-        kept = packet in whole or func._schema.name in self.whole
+        kept = packet in whole or overload_schema(func).name in self.whole
         parts = None if kept else _formula(func, args, named)
         if parts is not None:
             with self:
@@ -61,7 +62,7 @@ class StepByStep(TorchDispatchMode):
         returned = func(*args, **named)
         self.took(func, args, named, returned)
         many = returned if isinstance(returned, tuple) else (returned,)
-        for declared, value in zip(func._schema.returns, many, strict=False):
+        for declared, value in zip(overload_schema(func).returns, many, strict=False):
             alias = declared.alias_info
             if alias is not None and not alias.is_write:
                 continue  # a view has no new values
@@ -155,10 +156,10 @@ class RandomRounding(StepByStep):
             self._round_partial_sums(packet, args, returned)
         if packet in _PRODUCTS and returned.dtype == torch.float64:
             self._round_products(args[0], args[1], returned)
-        if func._schema.name in self.whole and is_wide(returned):
+        if overload_schema(func).name in self.whole and is_wide(returned):
             noise = torch.rand(returned.shape, generator=self._generator, dtype=torch.float64)
             unit = min(self._eps, torch.finfo(torch.float32).eps)
-            size = self._times * unit * self._beside_one[func._schema.name]
+            size = self._times * unit * self._beside_one[overload_schema(func).name]
             returned.add_(size * (2 * noise - 1))
         seems_exact = _seems_exact(packet, args, returned)
         if seems_exact is not None and bool(seems_exact.any()):
@@ -311,8 +312,8 @@ _PARTS = {_prims.var: _variance}
 def _formula(func: Any, args: Any, kwargs: dict[str, Any]) -> Callable[..., Any] | None:
     """Return the decomposition of an operator, if it is known and has the same results."""
     found = _PARTS.get(func.overloadpacket) or all_decompositions().get(func)
-    views = any(declared.alias_info is not None for declared in func._schema.returns)
-    if found is None or views or func._schema.is_mutable:
+    views = any(declared.alias_info is not None for declared in overload_schema(func).returns)
+    if found is None or views or overload_schema(func).is_mutable:
         return None
     try:
         whole = tree_leaves(func(*args, **kwargs))

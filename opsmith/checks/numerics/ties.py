@@ -24,6 +24,7 @@ from torch import Tensor
 
 from opsmith.checks.cases.layouts import plain
 from opsmith.checks.numerics.rounding import RandomRounding, is_wide
+from opsmith.compat.torch_ops import overload_schema
 
 _SAMPLES = 12
 #: Number of further runs if the first ones differ in integers, sizes, or finiteness.
@@ -269,7 +270,7 @@ class _Choosing(RandomRounding):
             return
         if not given.numel():
             return
-        named = {one.name: one.default_value for one in func._schema.arguments}
+        named = {one.name: one.default_value for one in overload_schema(func).arguments}
         named |= dict(zip(named, args, strict=False)) | dict(kwargs)
         if named["dim"] is None or not given.dim():
             given, dim = given.flatten(), 0

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from opsmith.compat.torch_dispatch import all_operators, parse_schema
 from opsmith.compat.torch_onnx import in_torchscript_export
-from opsmith.compat.torch_ops import OpOverload
+from opsmith.compat.torch_ops import OpOverload, overload_schema
 from opsmith.errors import ArgumentError, DeclarationError, OpsmithError
 from opsmith.operators.adoption.adopted import AdoptedOperator, add_adopted
 from opsmith.operators.core.arguments import memory_of
@@ -111,7 +111,7 @@ def adopt(
         return functools.partial(adopt, what, **options)
     assert callable(second)
     overload = overload_of(what)
-    signature = signature_of(second, overload._schema.name, **options)
+    signature = signature_of(second, overload_schema(overload).name, **options)
     _compare(signature, overload)
     explained = not _is_empty(second)
     operator = AdoptedOperator(
@@ -147,7 +147,7 @@ def adopt_as(overload: OpOverload, declared: Operator) -> AdoptedOperator:
     Raises:
         DeclarationError: the parameters of the two operators differ.
     """
-    namespace, name = overload._schema.name.split("::")
+    namespace, name = overload_schema(overload).name.split("::")
     signature = replace(declared.signature, namespace=namespace, name=name)
     _compare(signature, overload)
     operator = AdoptedOperator(signature, declared.reference, overload)
@@ -191,7 +191,7 @@ def _compare(signature: Signature, overload: OpOverload) -> None:
         DeclarationError: the parameters differ; the message shows both schemas.
     """
     ours = parse_schema(f"{signature.namespace}::{signature.schema()}")
-    theirs = overload._schema
+    theirs = overload_schema(overload)
     difference = _difference(ours, theirs)
     if difference:
         raise DeclarationError(

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opsmith.compat.torch_library import class_maker
+from opsmith.compat.torch_library import class_maker, class_name
 from opsmith.errors import ArgumentError, DeclarationError, OpsmithError
 from opsmith.operators.classes import fake, runtime
 from opsmith.operators.classes.read_class import Declared, read_class
@@ -97,7 +97,7 @@ class CustomClass:
         """Return whether `instance` is an object of this class."""
         return (
             isinstance(instance, torch.ScriptObject)
-            and instance._type().qualified_name() == self.model.torch_name
+            and class_name(instance) == self.model.torch_name
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -377,7 +377,7 @@ def class_of(instance: object) -> CustomClass | None:
     """Return the custom class of an object or a fake object; `None` if opsmith lacks it."""
     name = getattr(instance, "script_class_name", None)
     if isinstance(instance, torch.ScriptObject):
-        name = instance._type().qualified_name()
+        name = class_name(instance)
     for found in _CLASSES.all():
         if found.model.torch_name == name:
             return found

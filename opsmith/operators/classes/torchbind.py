@@ -23,6 +23,7 @@ from torch.export.graph_signature import (
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
 
+from opsmith.compat.torch_export import updated
 from opsmith.compat.torch_tracing import fake_mode_of, is_fake_object, method_call
 from opsmith.errors import ExportError
 from opsmith.operators.classes.custom_class import CustomClass, class_of
@@ -147,7 +148,7 @@ class _Lowering:
         self._drop_objects()
         self.graph.lint()
         self.module.recompile()
-        return self.program._update(self.module, self.signature, constants=self.constants)
+        return updated(self.program, self.module, self.signature, constants=self.constants)
 
     def _open(self, placeholder: Node) -> None:
         """Add an object's tensors to the program as constants."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from opsmith.compat.torch_tensors import storage_id
 from opsmith.errors import ArgumentError
 from opsmith.signature import Signature, TensorInfo
 from opsmith.signature.dtype_variables import joined, parts
@@ -75,7 +76,7 @@ def holds_tensors(value: Any) -> bool:
 
 def memory_of(tensor: Tensor) -> int:
     """Return an identifier of the storage in which a tensor lies; its views have the same."""
-    return tensor.untyped_storage()._cdata
+    return storage_id(tensor.untyped_storage())
 
 
 def map_tensors(value: Any, change: Callable[[Tensor], Any]) -> Any:

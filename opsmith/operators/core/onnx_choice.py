@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from opsmith.compat.torch_onnx import registered_symbolics
+from opsmith.compat.torch_ops import overload_schema
 from opsmith.errors import ExportError
 from opsmith.operators.core.onnx_translation import OnnxTranslation
 from opsmith.operators.core.operator import Operator
@@ -22,7 +23,7 @@ def _of_torch(operator: Operator) -> list[OnnxTranslation]:
         OnnxTranslation(
             function, opset, symbolic=True, where=where_written(function), note=_REGISTERED
         )
-        for opset, function in registered_symbolics(operator.overload._schema.name).items()
+        for opset, function in registered_symbolics(overload_schema(operator.overload).name).items()
     ]
 
 

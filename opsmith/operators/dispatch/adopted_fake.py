@@ -6,7 +6,7 @@ import torch
 from torch.library import Library
 
 from opsmith.compat.torch_dispatch import META, has_kernel
-from opsmith.compat.torch_library import has_fake_kernel
+from opsmith.compat.torch_library import destroy, has_fake_kernel
 from opsmith.compat.torch_ops import OpOverload, is_builtin
 from opsmith.operators.dispatch.fake import fake_kernel
 from opsmith.signature import Signature
@@ -24,7 +24,7 @@ def give_fake(signature: Signature, overload: OpOverload) -> None:
     name = overload.name()
     given = _GIVEN.pop(name, None)
     if given is not None:
-        given._destroy()
+        destroy(given)
     if not signature.shaped or _has_fake(overload):
         return
     library = Library(overload.namespace, "FRAGMENT")

@@ -40,6 +40,7 @@ from opsmith.compat.torch_dispatch import (
     below_autograd,
     below_versions,
 )
+from opsmith.compat.torch_tensors import is_zero_tensor
 from opsmith.errors import DifferentiationError
 from opsmith.operators.core.arguments import MANY, each_tensor, map_tensors
 from opsmith.operators.core.lazy import late
@@ -102,7 +103,7 @@ def _with_memory(args: Any, kwargs: Any) -> tuple[Any, Any]:
         return args, kwargs
 
     def filled(value: Tensor) -> Tensor:
-        return value.clone() if unwrapped(value)._is_zerotensor() else value
+        return value.clone() if is_zero_tensor(unwrapped(value)) else value
 
     given = tuple(map_tensors(value, filled) for value in args)
     return given, {name: map_tensors(value, filled) for name, value in kwargs.items()}
@@ -111,7 +112,7 @@ def _with_memory(args: Any, kwargs: Any) -> tuple[Any, Any]:
 def _has_no_storage(value: Any) -> bool:
     """Return whether an argument is, or holds, a zero tensor of PyTorch's."""
     if isinstance(value, Tensor):
-        return unwrapped(value)._is_zerotensor()
+        return is_zero_tensor(unwrapped(value))
     return isinstance(value, MANY) and any(map(_has_no_storage, value))
 
 

@@ -13,8 +13,8 @@ from torch.library import Library
 
 from opsmith import kernels
 from opsmith.compat.torch_dispatch import is_defined, parse_schema
-from opsmith.compat.torch_library import let_an_argument_be_called_mode
-from opsmith.compat.torch_ops import OpOverload
+from opsmith.compat.torch_library import destroy, let_an_argument_be_called_mode
+from opsmith.compat.torch_ops import OpOverload, overload_schema
 from opsmith.errors import DeclarationError
 from opsmith.operators.core import registry
 from opsmith.operators.core.source_location import where_written
@@ -113,7 +113,7 @@ class Registration:
     def _compare_schemas(self, schema: str | None) -> None:
         if schema is None:
             return
-        theirs, ours = parse_schema(schema), self.overload._schema
+        theirs, ours = parse_schema(schema), overload_schema(self.overload)
         if [(a.name, str(a.type)) for a in theirs.arguments] != [
             (a.name, str(a.type)) for a in ours.arguments
         ] or [str(r.type) for r in theirs.returns] != [str(r.type) for r in ours.returns]:
@@ -223,7 +223,7 @@ class Registration:
     def _withdraw(self, key: str) -> None:
         library = self._libraries.pop(key, None)
         if library is not None:
-            library._destroy()
+            destroy(library)
         native = self._native.pop(key, None)
         if native is not None:
             native.unregister()

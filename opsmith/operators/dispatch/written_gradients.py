@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from opsmith.compat.torch_autograd import in_transform
+from opsmith.compat.torch_tensors import is_view
 from opsmith.errors import DifferentiationError
 from opsmith.operators.core.arguments import every_tensor_in, is_float8
 from opsmith.signature import Signature
@@ -74,7 +75,7 @@ def require_recordable(operator: Operator, arguments: Mapping[str, Any]) -> None
                 "a gradient. Pass a tensor that is computed from it (a clone), or call the "
                 "operator under torch.no_grad()."
             )
-        if tensor._is_view() and (signature.results or len(written) > 1):
+        if is_view(tensor) and (signature.results or len(written) > 1):
             raise DifferentiationError(
                 f"{operator.name}: argument {name!r} is written into, and is a view of another "
                 "tensor. Autograd records writes into views only for an operator that writes one "

@@ -10,6 +10,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind, OutputSpec, TensorArgument
 
 from opsmith.compat import torch_pytree as pytree
+from opsmith.compat.torch_export import updated
 
 
 def only_tensors(program: ExportedProgram) -> ExportedProgram:
@@ -29,8 +30,8 @@ def only_tensors(program: ExportedProgram) -> ExportedProgram:
     module.recompile()
     kept_specs = [spec for spec, kept in zip(specs, keep, strict=True) if kept]
     signature = dataclasses.replace(program.graph_signature, output_specs=kept_specs)
-    shorter = program._update(module, signature)
-    call = shorter._module_call_graph[0].signature
+    shorter = updated(program, module, signature)
+    call = shorter.module_call_graph[0].signature
     if call is not None:
         call.outputs = [spec.arg for spec in kept_specs if spec.kind is OutputKind.USER_OUTPUT]
         call.out_spec = pytree.tree_structure(tuple(range(len(call.outputs))))

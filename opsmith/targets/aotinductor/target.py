@@ -16,7 +16,7 @@ from torch.fx import Node
 
 from opsmith.compat import torch_inductor, torch_modules
 from opsmith.compat.torch_library import is_written_in_python
-from opsmith.compat.torch_ops import OpOverload, is_builtin
+from opsmith.compat.torch_ops import OpOverload, is_builtin, overload_schema
 from opsmith.errors import ExportError
 from opsmith.kernels import HOST, get_device
 from opsmith.operators import Operator
@@ -218,8 +218,8 @@ def _settings(option: str | Mapping[str, Any]) -> dict[str, Any]:
 
 def _mutated(model: Model) -> tuple[list[str], list[str]]:
     """Return the buffers and the inputs that a call writes into."""
-    schemas = [getattr(node.target, "_schema", None) for node in model.calls()]
-    if not any(schema is not None and schema.is_mutable for schema in schemas):
+    targets = [node.target for node in model.calls()]
+    if not any(isinstance(one, OpOverload) and overload_schema(one).is_mutable for one in targets):
         return model.mutated_buffers(), model.mutated_inputs()
     # A program of torch.export writes in place; only a functional program's signature lists the
     # writes.
@@ -312,7 +312,7 @@ def _foreign(model: Model, libraries: Sequence[Path]) -> dict[str, list[Node]]:
 def _called(node: Node) -> str:
     """Return the operator and overload that a node calls, also through ``auto_functionalized``."""
     target: Any = node.target if isinstance(node.target, OpOverload) else node.args[0]
-    schema = target._schema
+    schema = overload_schema(target)
     return f"{schema.name}.{schema.overload_name}" if schema.overload_name else str(schema.name)
 
 

@@ -15,7 +15,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx import Node
 
 from opsmith.compat import torch_pytree as pytree
-from opsmith.compat.torch_ops import HigherOrderOperator, OpOverload, is_builtin
+from opsmith.compat.torch_ops import HigherOrderOperator, OpOverload, is_builtin, overload_schema
 from opsmith.errors import ExportError
 from opsmith.operators import Operator
 from opsmith.operators.adoption.adopted import AdoptedOperator, find_adopted
@@ -172,7 +172,7 @@ class Model:
             if not isinstance(target, OpOverload) or operator_of(node) is not None:
                 continue
             if target.namespace not in _PYTORCHS_OWN:
-                found.setdefault(target._schema.name, []).append(node)
+                found.setdefault(overload_schema(target).name, []).append(node)
         return found
 
     def calls(self) -> Iterator[Node]:
@@ -277,7 +277,7 @@ def operator_behind(target: Any) -> Operator | None:
     """Return opsmith's operator for an overload, if any."""
     if not isinstance(target, OpOverload):
         return None
-    operator = registry.find(target._schema.name)
+    operator = registry.find(overload_schema(target).name)
     if operator is not None and operator.overload is target:
         return operator
     adopted = find_adopted(target)

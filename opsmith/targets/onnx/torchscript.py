@@ -18,7 +18,8 @@ from torch.overrides import TorchFunctionMode
 
 from opsmith.compat import torch_jit, torch_onnx
 from opsmith.compat import torch_pytree as pytree
-from opsmith.compat.torch_ops import OpOverload
+from opsmith.compat.torch_ops import OpOverload, overload_schema
+from opsmith.compat.torch_tensors import is_view
 from opsmith.errors import ExportError, FormError
 from opsmith.operators import Operator
 from opsmith.operators.adoption.adopt import functions_call_operators
@@ -51,7 +52,7 @@ _SUFFIXES = {"INT": "i", "FLOAT": "f", "STRING": "s", "TENSOR": "t"}
 
 def knows(overload: OpOverload) -> bool:
     """Return whether the exporter itself can translate `overload`."""
-    return torch_onnx.exports_by_torchscript(overload._schema.name, OPSETS[1])
+    return torch_onnx.exports_by_torchscript(overload_schema(overload).name, OPSETS[1])
 
 
 def export(model: Model, lowered: Lowered, opset: int) -> Any:
@@ -231,7 +232,7 @@ def _refuse_views(operator: Operator, arguments: Mapping[str, Any]) -> None:
     """
     for parameter in operator.signature.mutated:
         value = arguments[parameter.name]
-        if isinstance(value, Tensor) and value._is_view():
+        if isinstance(value, Tensor) and is_view(value):
             raise FormError(
                 operator.name,
                 f"writes into {parameter.name!r}, which is a view of another "
@@ -299,7 +300,7 @@ def _registered(
     functions: dict[str, Callable[..., Any]] = dict(PATCHES)
     for choice in choices:
         make = _standard(choice) if choice.form == "standard" else _own_node(choice.operator)
-        name = _traced(choice.operator)._schema.name
+        name = overload_schema(_traced(choice.operator)).name
         functions[name] = _symbolic(choice.operator, make, problems)
     # The exporter looks up operators by the opset, and nodes of a domain by the domain's version.
     # Register each function under both versions, since a translation may make a node that has its

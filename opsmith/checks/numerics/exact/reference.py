@@ -15,6 +15,7 @@ from torch import Tensor
 from opsmith.checks.numerics.exact import arrays, products, reductions
 from opsmith.checks.numerics.exact.arrays import Array
 from opsmith.checks.numerics.exact.elementwise import HANDLERS, MOVES
+from opsmith.compat.torch_ops import overload_schema
 from opsmith.compat.torch_tracing import TorchDispatchMode, all_decompositions
 
 # These two register what they have with the handlers.
@@ -153,7 +154,7 @@ class ExactReference(TorchDispatchMode):
 
     def _write(self, func: Any, args: Any, named: dict[str, Any]) -> Any:
         """Write the results of an operator, and their residues, into its first argument."""
-        space, _, name = func._schema.name.partition("::")
+        space, _, name = overload_schema(func).name.partition("::")
         target = args[0]
         if name == "copy_":
             found = self.array(args[1])
@@ -161,7 +162,11 @@ class ExactReference(TorchDispatchMode):
             found = self.array(args[1] if name == "fill_" else 0)
         elif name.endswith("_") and not named.get("out"):
             packet = getattr(getattr(torch.ops, space), name.removesuffix("_"), None)
-            pure = getattr(packet, func._overloadname, None) if packet is not None else None
+            pure = (
+                getattr(packet, func.name().partition(".")[2] or "default", None)
+                if packet is not None
+                else None
+            )
             if pure is None:
                 self._refuse(func)
             found = self.array(self._compute(pure, args, named))
@@ -195,7 +200,7 @@ class _Traits:
 
 @functools.cache
 def _traits(func: Any) -> _Traits:
-    schema = func._schema
+    schema = overload_schema(func)
     aliases = [one.alias_info for one in schema.returns if one.alias_info is not None]
     return _Traits(
         name=schema.name.partition("::")[2],

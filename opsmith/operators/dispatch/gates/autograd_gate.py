@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.library import Library
 
+from opsmith.compat.torch_library import destroy
 from opsmith.errors import OpsmithError
 from opsmith.operators.dispatch.gates import gate_libraries
 
@@ -114,7 +115,7 @@ class Gate:
         """Remove the gate."""
         for handle in self._handles:
             self._library.opsmith_gate_close(handle)
-        self._derivative._destroy()
+        destroy(self._derivative)
 
 
 def _plan(declared: DeclaredBackward) -> tuple[Any, ...]:

@@ -22,6 +22,8 @@ from torch.fx import Node
 from torch.library import Library
 from torch.overrides import TorchFunctionMode
 
+from opsmith.compat.torch_export import updated
+from opsmith.compat.torch_library import destroy
 from opsmith.compat.torch_ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from opsmith.errors import ExportError
 from opsmith.operators import Operator
@@ -58,7 +60,7 @@ def twin(operator: Operator, *, traced: bool = False) -> OpOverload:
     known, library = _TWINS.get((operator.name, traced), (None, None))
     if known is not operator:
         if library is not None:
-            library._destroy()
+            destroy(library)
         written = tuple(Result(p.name, _type_of(p)) for p in signature.mutated)
         pure = dataclasses.replace(
             signature,
@@ -219,7 +221,7 @@ def without_mutation(program: ExportedProgram, operators: Collection[Operator]) 
                 )
             _replace(operator, node, signature if part is module else None)
         part.recompile()
-    return program._update(module, signature)
+    return updated(program, module, signature)
 
 
 def _contents(value: Any) -> Any:

@@ -11,7 +11,7 @@ from torch import SymFloat, SymInt, Tensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.overrides import TorchFunctionMode
 
-from opsmith.compat.torch_ops import OpOverload
+from opsmith.compat.torch_ops import OpOverload, overload_schema
 from opsmith.compat.torch_pytree import tree_leaves, tree_map_only
 from opsmith.compat.torch_symbols import NotingShapeEnv, is_internal, printed
 from opsmith.compat.torch_tracing import fake_mode, named_source
@@ -48,7 +48,7 @@ class KeptNumbers(TorchFunctionMode):
         tracing = get_proxy_mode()
         if tracing is not None:
             node = next(n for n in reversed(tracing.tracer.graph.nodes) if n.target is func)
-            declared = func._schema.arguments
+            declared = overload_schema(func).arguments
             named = {one.name: value for one, value in zip(declared, args, strict=False)}
             _give_symbols(node, declared, {**named, **kwargs}, tracing.tracer)
         return returned

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from opsmith.compat.torch_modules import DECOMPOSITIONS, REFERENCES
-from opsmith.compat.torch_ops import OpOverload
+from opsmith.compat.torch_ops import OpOverload, overload_schema
 from opsmith.compat.torch_symbols import fourier_without_layout
 from opsmith.compat.torch_tracing import (
     all_decompositions,
@@ -368,8 +368,7 @@ def _step_of(error: BaseException) -> str:
 
 
 def _writes(step: Any) -> bool:
-    schema = getattr(step.target, "_schema", None)
-    return schema is not None and schema.is_mutable
+    return isinstance(step.target, OpOverload) and overload_schema(step.target).is_mutable
 
 
 @functools.cache
@@ -380,8 +379,8 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     table = core_decompositions()
     # Add core operators that PyTorch can decompose as well.
     for target, written in all_decompositions().items():
-        if isinstance(target, OpOverload) and not target._schema.is_mutable:
-            name = target._schema.name.removeprefix("aten::")
+        if isinstance(target, OpOverload) and not overload_schema(target).is_mutable:
+            name = overload_schema(target).name.removeprefix("aten::")
             apart = written.__module__ in _BY_OTHERS or name in _NORMS
             if apart and not (hasattr(aten, name) or name.startswith("sym_")):
                 table.setdefault(target, written)

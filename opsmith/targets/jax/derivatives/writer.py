@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
-from opsmith.compat.torch_ops import OpOverload
+from opsmith.compat.torch_ops import OpOverload, overload_schema
 from opsmith.kernels import HOST
 from opsmith.operators.core import registry
 from opsmith.targets.jax.derivatives.model import Derivative, ReadsValuesError, UntranslatableError
@@ -117,7 +117,7 @@ class Writer:
         ]
         if not isinstance(target, OpOverload):
             raise UntranslatableError(f"calls {target}, which has no translation to JAX")
-        namespace, name = target._schema.name.split("::")
+        namespace, name = overload_schema(target).name.split("::")
         if namespace != "aten":
             return f"{self._operator(target)}({', '.join([*arguments, *keywords])})"
         if name == "sym_size":
