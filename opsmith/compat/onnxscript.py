@@ -16,7 +16,7 @@ def constants_compared_by(is_close: Callable[..., bool]) -> Patch:
     """Return a block in which the optimizer compares constants by another function.
 
     Private: ``onnxscript.rewriter._matcher``, which calls ``math.isclose``. Without it, exported
-    models have the errors for numbers near 0 and 1 that `opsmith.targets.onnx.optimizer_patch`
+    models have the errors for numbers near 0 and 1 that `opsmith.targets.onnx.dynamo`
     describes.
 
     Args:

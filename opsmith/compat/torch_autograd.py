@@ -1,4 +1,4 @@
-"""PyTorch's derivatives: whether one is requested, and the node that records it.
+"""PyTorch's derivatives: whether one is requested, its node, and a tensor's writes and views.
 
 Every name exists in each release from 2.10 on.
 """
@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._functorch.autograd_function import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
@@ -67,3 +68,30 @@ def may_have_tangents() -> bool:
     from such code, only a transform is active.
     """
     return forward_ad._current_level >= 0 or in_transform()
+
+
+def version_of(tensor: Tensor) -> int:
+    """Return how often a tensor's memory was written.
+
+    Private: ``torch.Tensor._version``. Without it, checks do not see that a kernel wrote into an
+    argument what was there before, or wrote without telling PyTorch.
+    """
+    return tensor._version
+
+
+def is_view(tensor: Tensor) -> bool:
+    """Return whether a tensor is a view of another one.
+
+    Private: ``torch.Tensor._is_view``. Without it, gradients through a written view are wrong in
+    silence, and an operator that writes into one is exported to TorchScript.
+    """
+    return tensor._is_view()
+
+
+def is_zero_tensor(tensor: Tensor) -> bool:
+    """Return whether a tensor is zero everywhere and has no storage.
+
+    Private: ``torch.Tensor._is_zerotensor``. Without it, some of PyTorch's operators crash on such
+    an incoming gradient.
+    """
+    return tensor._is_zerotensor()

@@ -153,3 +153,12 @@ def name_of_privateuse1() -> str:
     compiled for a device of another name.
     """
     return str(torch._C._get_privateuse1_backend_name())
+
+
+def storage_id(storage: torch.UntypedStorage) -> int:
+    """Return an identifier of a storage, also of an empty one, whose address is 0.
+
+    Private: ``torch.UntypedStorage._cdata``. Without it, empty tensors of different memory count as
+    views of each other.
+    """
+    return storage._cdata

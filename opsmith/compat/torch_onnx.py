@@ -1,7 +1,8 @@
 """torch.onnx: the registrations of its exporters, and how functions that make nodes read arguments.
 
 Every name exists in each release from 2.10 on. Functions that run in a call of an operator do not
-import torch.onnx: code that registered something with it, or is exporting, has imported it.
+import torch.onnx: code that registered something with it, or is exporting, has imported it. The
+values of TorchScript's graphs, of which nodes are made, have their types in ``torch._C``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
+
+import torch
 
 #: Private: ``torch.onnx._internal.torchscript_exporter.registration``. See `registered_symbolics`.
 _REGISTRATION = "torch.onnx._internal.torchscript_exporter.registration"
@@ -153,3 +156,46 @@ def summed(graph: Any, value: Any, axis: int, *, kept: bool) -> Any:
     from torch.onnx import symbolic_helper
 
     return symbolic_helper._reducesum_helper(graph, value, axes_i=[axis], keepdims_i=int(kept))
+
+
+#: Private: ``torch._C.Value``. Distinguishes a value of the graph that TorchScript exports from a
+#: number, and would be the annotation of such arguments.
+Value: Any = torch._C.Value
+
+
+def dtype_of(value: Any) -> torch.dtype | None:
+    """Return the dtype that a graph records of a value; `None` if it records none.
+
+    Private: ``torch._C.TensorType``. Without it, exports by TorchScript do not know dtypes.
+    """
+    type_ = value.type()
+    return type_.dtype() if isinstance(type_, torch._C.TensorType) else None
+
+
+def sizes_of(value: Any) -> list[int | None] | None:
+    """Return the sizes that a graph records of a value; `None` for each size that varies.
+
+    Private: ``torch._C.TensorType``. Without it, exports by TorchScript do not know shapes.
+    """
+    type_ = value.type()
+    found = type_.varyingSizes() if isinstance(type_, torch._C.TensorType) else None
+    return None if found is None else list(found)
+
+
+def record(value: Any, dtype: torch.dtype, sizes: Any) -> None:
+    """Have a graph record a tensor's dtype, and its sizes unless they are `None`.
+
+    Private: ``torch._C.TensorType.get``. Without it, the outputs of an exported model have no type.
+    """
+    type_ = torch._C.TensorType.get().with_dtype(dtype)
+    value.setType(type_ if sizes is None else type_.with_sizes(sizes))
+
+
+def absent(graph: Any) -> Any:
+    """Make the value of an absent argument.
+
+    Private: ``torch._C.NoneType.get``. Without it, TorchScript exports no optional inputs.
+    """
+    made = graph.op("prim::Constant")
+    made.setType(torch._C.NoneType.get())
+    return made

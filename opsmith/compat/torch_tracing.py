@@ -232,3 +232,12 @@ def noting_backend(graphs: list[Any]) -> Callable[..., Any]:
 
     made: Callable[..., Any] = aot_autograd(fw_compiler=note, bw_compiler=note)
     return made
+
+
+def updated(program: Any, module: Any, signature: Any, **others: Any) -> Any:
+    """Return an ``ExportedProgram`` with another graph and signature.
+
+    Private: ``torch.export.ExportedProgram._update``. Without it, a model that calls operators that
+    write, or methods of custom classes, is not exported.
+    """
+    return program._update(module, signature, **others)

@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from opsmith.checks.isolation.forked_probe import Copy
+from opsmith.compat.torch_autograd import version_of
 from opsmith.compat.torch_library import has_fake_kernel
 from opsmith.compat.torch_ops import OpOverload, overload_schema
-from opsmith.compat.torch_tensors import version_of
 from opsmith.compat.torch_tracing import fake_mode
 from opsmith.errors import DeclarationError
 from opsmith.kernels import HOST

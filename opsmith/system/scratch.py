@@ -180,3 +180,21 @@ def _is_at(descriptor: int, folder: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), os.stat(folder))
     except FileNotFoundError:
         return False
+
+
+_PARTIAL = ".partial"
+
+
+@contextmanager
+def partial_folder(out: Path) -> Iterator[Path]:
+    """Yield a fresh folder beside `out`, and remove it when the block ends, if it still exists.
+
+    Folders left by killed exports are removed first.
+
+    Args:
+        out: the folder that is to be created.
+    """
+    prefix = f".{out.name}.opsmith-"
+    sweep(out.parent, prefix, _PARTIAL)
+    with held_folder(out.parent, prefix, _PARTIAL) as folder:
+        yield folder

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from opsmith.system.processes.sandbox.variables import ENVIRONMENT
 
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 PAGE = REPOSITORY / "docs" / "reference" / "environment.md"
 READ = re.compile(
     r"""environ(?:\.get|\.setdefault|\.pop)?[\[(]\s*["'](\w+)["']"""

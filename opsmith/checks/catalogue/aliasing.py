@@ -15,7 +15,7 @@ from opsmith.checks.cases.layouts import CONTIGUOUS, SLICED
 from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial.trial import Trial
-from opsmith.compat.torch_tensors import version_of
+from opsmith.compat.torch_autograd import version_of
 from opsmith.operators.core.validation import SharedMemoryError
 
 

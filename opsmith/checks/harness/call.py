@@ -21,10 +21,10 @@ from opsmith.system.scratch import scratch_folder
 from opsmith.system.watchdog import watched
 
 #: DLPack's codes of dtypes, by name without bits; those of float8 have codes of their own.
-_KINDS = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "complex": 5, "bool": 6}
+_FAMILIES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "complex": 5, "bool": 6}
 _CODES = {
     **{
-        name: (_KINDS[name.rstrip("0123456789")], 8 * DTYPES[name].itemsize)
+        name: (_FAMILIES[name.rstrip("0123456789")], 8 * DTYPES[name].itemsize)
         for name in (*COMMON, *UNSIGNED)
     },
     "float8_e4m3fn": (10, 8),

@@ -31,7 +31,7 @@ from opsmith.operators.core.onnx_translation import OnnxTranslation
 from opsmith.operators.core.operator import Operator
 from opsmith.operators.core.source_location import where_written
 from opsmith.operators.decorator import op as declare
-from opsmith.operators.dispatch.adopted_fake import give_fake
+from opsmith.operators.dispatch.fake import give_fake
 from opsmith.signature import Signature, hints, signature_of
 
 #: The instructions of a function without a body, in each Python version.

@@ -23,8 +23,7 @@ from torch.export.graph_signature import (
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
 
-from opsmith.compat.torch_export import updated
-from opsmith.compat.torch_tracing import fake_mode_of, is_fake_object, method_call
+from opsmith.compat.torch_tracing import fake_mode_of, is_fake_object, method_call, updated
 from opsmith.errors import ExportError
 from opsmith.operators.classes.custom_class import CustomClass, class_of
 from opsmith.operators.classes.fake import method_arguments

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from opsmith.compat.torch_tensors import storage_id
+from opsmith.compat.torch_dispatch import storage_id
 from opsmith.errors import ArgumentError
 from opsmith.signature import Signature, TensorInfo
 from opsmith.signature.dtype_variables import joined, parts

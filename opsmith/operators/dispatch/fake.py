@@ -8,8 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.library import Library
 
+from opsmith.compat.torch_dispatch import META, has_kernel
 from opsmith.compat.torch_inductor import take_calls_that_write_nothing
+from opsmith.compat.torch_library import destroy, has_fake_kernel
+from opsmith.compat.torch_ops import OpOverload, is_builtin
 from opsmith.compat.torch_tracing import demand
 from opsmith.errors import ArgumentError, OpsmithError
 from opsmith.kernels import HOST
@@ -132,3 +136,34 @@ def check_size(condition: Any, message: Callable[[], str]) -> None:
             raise ArgumentError(message())
         return
     demand(condition, message)
+
+
+_TRACED = ("Meta", "CompositeImplicitAutograd", "CompositeExplicitAutograd")
+# A registration ends with its Library; keep it, and replace it when the operator is adopted again.
+_GIVEN: dict[str, Library] = {}
+
+
+def give_fake(signature: Signature, overload: OpOverload) -> None:
+    """Derive a fake kernel from the declaration, unless the operator can be traced already.
+
+    Do nothing if the declaration gives no shapes.
+    """
+    name = overload.name()
+    given = _GIVEN.pop(name, None)
+    if given is not None:
+        destroy(given)
+    if not signature.shaped or _has_fake(overload):
+        return
+    library = Library(overload.namespace, "FRAGMENT")
+    torch.library.register_fake(name, fake_kernel(signature), lib=library)
+    _GIVEN[name] = library
+
+
+def _has_fake(overload: OpOverload) -> bool:
+    name = overload.name()
+    if is_builtin(overload) or META in overload.py_kernels:
+        return True
+    # The other keys hold kernels for every device, which call other operators.
+    if any(has_kernel(name, key) for key in _TRACED):
+        return True
+    return has_fake_kernel(name)

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from opsmith.compat.torch_autograd import in_transform
-from opsmith.compat.torch_tensors import is_view
+from opsmith.compat.torch_autograd import in_transform, is_view
 from opsmith.errors import DifferentiationError
 from opsmith.operators.core.arguments import every_tensor_in, is_float8
 from opsmith.signature import Signature

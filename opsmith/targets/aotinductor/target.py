@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import platform
@@ -12,11 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind, OutputSpec, TensorArgument
 from torch.fx import Node
 
 from opsmith.compat import torch_inductor, torch_modules
+from opsmith.compat import torch_pytree as pytree
 from opsmith.compat.torch_library import is_written_in_python
 from opsmith.compat.torch_ops import OpOverload, is_builtin, overload_schema
+from opsmith.compat.torch_tracing import updated
 from opsmith.errors import ExportError
 from opsmith.kernels import HOST, get_device
 from opsmith.operators import Operator
@@ -80,7 +85,6 @@ class AOTInductor(ModelTarget):
         # Import late, so that loading an artifact does not import the compiler.
         from opsmith.targets.aotinductor import libraries
         from opsmith.targets.aotinductor.compile import compile_model
-        from opsmith.targets.aotinductor.outputs import only_tensors
 
         settings = _settings(options["inductor"])
         more = _paths(options["libraries"])
@@ -348,3 +352,32 @@ def _words_of(expression: expressions.Expression) -> list[str]:
                 words += [*_words_of(argument), function]
             return words
     raise expressions.ExpressionError(str(expression))
+
+
+def only_tensors(program: ExportedProgram) -> ExportedProgram:
+    """Return `program` without the returned values that the export fixed: None, numbers, texts.
+
+    The manifest records them for callers in Python.
+    """
+    specs = program.graph_signature.output_specs
+    keep = [not _is_fixed(spec) for spec in specs]
+    if all(keep):
+        return program
+    module = copy.deepcopy(program.graph_module)
+    node = module.graph.output_node()
+    returned: Any = node.args[0]
+    node.args = (tuple(value for value, kept in zip(returned, keep, strict=True) if kept),)
+    node.meta["val"] = tuple(value.meta.get("val") for value in node.args[0])
+    module.recompile()
+    kept_specs = [spec for spec, kept in zip(specs, keep, strict=True) if kept]
+    signature = dataclasses.replace(program.graph_signature, output_specs=kept_specs)
+    shorter = updated(program, module, signature)
+    call = shorter.module_call_graph[0].signature
+    if call is not None:
+        call.outputs = [spec.arg for spec in kept_specs if spec.kind is OutputKind.USER_OUTPUT]
+        call.out_spec = pytree.tree_structure(tuple(range(len(call.outputs))))
+    return shorter
+
+
+def _is_fixed(spec: OutputSpec) -> bool:
+    return spec.kind is OutputKind.USER_OUTPUT and not isinstance(spec.arg, TensorArgument)

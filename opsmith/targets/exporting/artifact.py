@@ -22,8 +22,8 @@ from typing import Any
 from opsmith.errors import ArtifactError
 from opsmith.signature.dtypes import ALL_DTYPES
 from opsmith.system.files import needing_space, storing
+from opsmith.system.scratch import partial_folder
 from opsmith.targets.exporting import typed_json
-from opsmith.targets.exporting.staging import partial_folder
 
 MANIFEST = "manifest.json"
 VERSION = 2

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,7 +27,6 @@ from opsmith.targets.exporting.operator_export import compare_operators, operato
 from opsmith.targets.exporting.protocol import ModelTarget, OperatorTarget, Option, Outcome, Target
 from opsmith.targets.exporting.registry import all_targets, get_target
 from opsmith.targets.exporting.tracing import evaluating, prepare
-from opsmith.targets.exporting.turns import taking_turns
 from opsmith.targets.exporting.verification import compare
 
 Exportable = nn.Module | ExportedProgram | Operator | Sequence[Operator] | ModuleType | str | Path
@@ -261,3 +263,26 @@ def _said(compared: Agreement, target: Target) -> str:
         f"largest difference between {target.title} and PyTorch over {compared.samples} {samples}: "
         f"{compared.largest:.2g} of the largest value{where}"
     )
+
+
+_turn = threading.RLock()
+
+
+@contextmanager
+def taking_turns() -> Iterator[None]:
+    """Wait until no other thread is in such a block, and keep other threads out of it.
+
+    PyTorch's tracers and exporters keep their state in globals, so two threads that export at once
+    get errors, or a graph with nodes of the other thread's graph.
+    """
+    with _turn:
+        yield
+
+
+def _renew() -> None:
+    """Give a forked process a new lock: the thread that holds the old lock does not exist there."""
+    global _turn
+    _turn = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew)

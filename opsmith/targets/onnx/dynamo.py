@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ import torch
 from torch.export import ExportedProgram
 
 from opsmith.compat import torch_onnx
+from opsmith.compat.onnxscript import constants_compared_by
 from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import ExportError, FormError
 from opsmith.operators import Operator
@@ -20,7 +22,6 @@ from opsmith.targets.exporting.lowering import Choice, Lowered, overload_of
 from opsmith.targets.exporting.model import Model
 from opsmith.targets.onnx.emitter import Attributes
 from opsmith.targets.onnx.node import DOMAIN_VERSION, NodeLayout
-from opsmith.targets.onnx.optimizer_patch import only_no_ops
 from opsmith.targets.onnx.standard import add_node, standard
 
 DEFAULT_OPSET = 20
@@ -150,3 +151,21 @@ def quietly() -> Iterator[None]:
     with silenced("torch.onnx", "onnxscript", "onnx_ir"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+# The exporter's optimizer drops ``x + 0`` and ``x * 1``, but ``x + 1e-8`` and ``x * 1.000001`` too,
+# since onnxscript's patterns compare constants with a relative tolerance of 1e-5 and an absolute
+# one of 1e-8. Without an epsilon that prevents a division by zero, the model returns infinity.
+
+#: Less than the distance between neighbouring floats, and more than the rounding error of a number
+#: such as 1/6.
+_CLOSE = 1e-7
+
+
+def _close(a: float, b: float, **tolerances: float) -> bool:
+    del tolerances
+    return a == b if float(b).is_integer() else math.isclose(a, b, rel_tol=_CLOSE)
+
+
+#: A block in which the optimizer drops only operations without effect.
+only_no_ops = constants_compared_by(_close)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from opsmith.compat import torch_jit, torch_onnx
+from opsmith.compat import torch_onnx
 from opsmith.errors import ExportError
 from opsmith.operators.core.arguments import dtype_name
 from opsmith.targets.onnx import decompositions
@@ -20,7 +20,7 @@ def _index_add(g: Any, data: Any, dim: Any, index: Any, source: Any, alpha: Any 
     if g.opset < 16:
         raise ExportError(f"aten::index_add: needs opset 16, and the export is of opset {g.opset}")
     axis = torch_onnx.constant(dim, "i", "dim")
-    sizes = torch_jit.sizes_of(data)
+    sizes = torch_onnx.sizes_of(data)
     if sizes is None:
         raise ExportError(f"aten::index_add: along dimension {axis} of a tensor of unknown rank")
     factor = 1 if alpha is None else torch_onnx.constant(alpha, "f", "alpha")
@@ -49,7 +49,7 @@ def _index_put(g: Any, data: Any, indices: Any, values: Any, accumulate: Any = F
 
 def _copy(g: Any, data: Any, source: Any, non_blocking: Any = None) -> Any:
     """Translate the functional form of ``copy_``, for which the exporter has no translation."""
-    dtype = torch_jit.dtype_of(data)
+    dtype = torch_onnx.dtype_of(data)
     if dtype is not None and source.type().dtype() != dtype:
         source = g.op("Cast", source, to_i=ELEMENT_TYPES[dtype_name(dtype)])
     return g.op("Expand", source, g.op("Shape", data))
@@ -63,7 +63,7 @@ def _unfold(g: Any, data: Any, dim: Any, size: Any, step: Any) -> Any:
         torch_onnx.constant(value, "i", name)
         for value, name in ((dim, "dimension"), (size, "size"), (step, "step"))
     )
-    sizes = torch_jit.sizes_of(data)
+    sizes = torch_onnx.sizes_of(data)
     if sizes is None or sizes[axis] is None:
         return symbolic_opset12.unfold(g, data, axis, size, step)
     axis %= len(sizes)
@@ -103,7 +103,7 @@ def _add(g: Any, data: Any, other: Any, alpha: Any = None) -> Any:
 
 
 def _are_booleans(*values: Any) -> bool:
-    return all(torch_jit.dtype_of(value) == torch.bool for value in values)
+    return all(torch_onnx.dtype_of(value) == torch.bool for value in values)
 
 
 def _floor_divide(g: Any, data: Any, divisor: Any) -> Any:
@@ -118,7 +118,7 @@ def _floor_divide(g: Any, data: Any, divisor: Any) -> Any:
 
 def _shift_right(g: Any, data: Any, bits: Any) -> Any:
     """Round down, as a shift of a negative number does; the exporter's translation truncates."""
-    if torch_jit.dtype_of(data) == torch.uint8:
+    if torch_onnx.dtype_of(data) == torch.uint8:
         return g.op("BitShift", data, g.op("CastLike", bits, data), direction_s="RIGHT")
     return _floor_divide(g, data, g.op("Pow", _number(g, 2, data), g.op("CastLike", bits, data)))
 

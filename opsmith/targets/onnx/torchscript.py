@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from opsmith.compat import torch_jit, torch_onnx
+from opsmith.compat import torch_onnx
 from opsmith.compat import torch_pytree as pytree
+from opsmith.compat.torch_autograd import is_view
 from opsmith.compat.torch_ops import OpOverload, overload_schema
-from opsmith.compat.torch_tensors import is_view
 from opsmith.errors import ExportError, FormError
 from opsmith.operators import Operator
 from opsmith.operators.adoption.adopt import functions_call_operators
@@ -338,7 +338,7 @@ def _symbolic(operator: Operator, make: _Make, problems: list[ExportError]) -> C
 
 
 def _argument(operator: Operator, parameter: Parameter, value: Any) -> Any:
-    if not isinstance(value, torch_jit.Value):
+    if not isinstance(value, torch_onnx.Value):
         return value
     node = value.node()
     if node.mustBeNone():
@@ -404,7 +404,7 @@ def add_node(
 ) -> Sequence[Any]:
     """Add a node to the graph that the exporter is building, and return its outputs."""
     suffixed = {f"{key}_{_SUFFIXES[kind.rstrip('S')]}": value for key, kind, value in attributes}
-    values = [torch_jit.absent(g) if value is None else value for value in inputs]
+    values = [torch_onnx.absent(g) if value is None else value for value in inputs]
     made = g.op(name, *values, outputs=outputs, **suffixed)
     return (made,) if outputs == 1 else tuple(made)
 
@@ -423,14 +423,14 @@ class TorchScriptEmitter(Emitter):
         return add_node(self._g, name, inputs, attributes, outputs)
 
     def _dtype_of(self, value: Any) -> str | None:
-        found = torch_jit.dtype_of(value)
+        found = torch_onnx.dtype_of(value)
         return None if found is None else dtype_name(found)
 
     def _shape_of(self, value: Any) -> list[int | None] | None:
-        return torch_jit.sizes_of(value)
+        return torch_onnx.sizes_of(value)
 
     def _is_value(self, value: Any) -> bool:
-        return isinstance(value, torch_jit.Value)
+        return isinstance(value, torch_onnx.Value)
 
 
 def _record_types(operator: Operator, arguments: Mapping[str, Any], values: Sequence[Any]) -> None:
@@ -445,7 +445,7 @@ def _record_types(operator: Operator, arguments: Mapping[str, Any], values: Sequ
         if name is None:
             continue
         sizes = result_sizes(operator.signature, result, known, arguments)
-        torch_jit.record(value, DTYPES[name], sizes)
+        torch_onnx.record(value, DTYPES[name], sizes)
     count = len(operator.signature.results)
     for parameter, value in zip(operator.signature.mutated, values[count:], strict=True):
         if arguments[parameter.name] is not None:
@@ -453,8 +453,8 @@ def _record_types(operator: Operator, arguments: Mapping[str, Any], values: Sequ
 
 
 def _traced_dtype(value: Any) -> torch.dtype | None:
-    return None if value is None else torch_jit.dtype_of(value)
+    return None if value is None else torch_onnx.dtype_of(value)
 
 
 def _traced_sizes(value: Any) -> list[int | None] | None:
-    return None if value is None else torch_jit.sizes_of(value)
+    return None if value is None else torch_onnx.sizes_of(value)

@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
+from opsmith.system.scratch import partial_folder
 from opsmith.targets.exporting import artifact
-from opsmith.targets.exporting.staging import partial_folder
 
 _WAITS = """
 import sys
 from pathlib import Path
-from opsmith.targets.exporting.staging import partial_folder
+from opsmith.system.scratch import partial_folder
 with partial_folder(Path(sys.argv[1])) as folder:
     (folder / "model").write_text("half")
     print(folder, flush=True)

@@ -30,8 +30,8 @@ from opsmith.kernels import KernelSource, Recipe
 from opsmith.kernels.languages.triton import TritonKernel, compiling
 from opsmith.kernels.languages.triton import language as triton_language
 from opsmith.targets.onnxruntime import library
+from opsmith.targets.onnxruntime.proofs import SingleNode
 from opsmith.targets.onnxruntime.providers import PROVIDERS
-from opsmith.targets.onnxruntime.single import SingleNode
 
 pytestmark = pytest.mark.slow
 

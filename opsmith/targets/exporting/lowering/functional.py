@@ -22,9 +22,9 @@ from torch.fx import Node
 from torch.library import Library
 from torch.overrides import TorchFunctionMode
 
-from opsmith.compat.torch_export import updated
 from opsmith.compat.torch_library import destroy
 from opsmith.compat.torch_ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from opsmith.compat.torch_tracing import updated
 from opsmith.errors import ExportError
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import each_tensor, map_tensors

@@ -25,8 +25,7 @@ from opsmith.targets.exporting.lowering.assumptions import (
     Assumptions,
     raised_at,
 )
-from opsmith.targets.exporting.lowering.constants import MakesConstants
-from opsmith.targets.exporting.lowering.inlining import _exclude_culprit
+from opsmith.targets.exporting.lowering.inlining import MakesConstants, _exclude_culprit
 
 pytestmark = pytest.mark.slow
 
