@@ -387,6 +387,8 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     table[torch.ops.aten.constant_pad_nd.default] = _padded
     # Decomposed, a gradient would flow through the maximum that is subtracted, which adds rounding.
     del table[torch.ops.aten.logsumexp.default]
+    # Decomposed, it would let a gradient pass.
+    del table[torch.ops.aten.detach.default]
     return table
 
 

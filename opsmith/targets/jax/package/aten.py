@@ -1,20 +1,20 @@
 """Implement PyTorch's operators that occur in translated derivatives in JAX.
 
 Each function has the arguments of PyTorch's operator of the same name, with dtypes by their names.
+What PyTorch's core decompositions replace has no function.
 """
 # ruff: noqa: D103 (what each does is PyTorch's to say)
 
 from __future__ import annotations
 
 import builtins
+import math
 import operator as _operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-
-from opsmith.targets.jax.package.fourier import _fft_c2c, _fft_c2r, _fft_r2c  # noqa: F401
 
 _LAST = 2**63 - 1
 
@@ -45,7 +45,7 @@ def _is_half(x: Any) -> bool:
 abs = _unary(jnp.abs)
 acos = _in_single(jnp.arccos)
 acosh = _in_single(jnp.arccosh)
-alias = clone = detach = contiguous = lift_fresh_copy = _unary(lambda x: x)
+alias = clone = contiguous = lift_fresh_copy = _unary(lambda x: x)
 asin = _in_single(jnp.arcsin)
 asinh = _in_single(jnp.arcsinh)
 atan = _unary(jnp.arctan)
@@ -55,6 +55,7 @@ ceil = _unary(jnp.ceil)
 _conj = conj_physical = resolve_conj = _unary(jnp.conj)
 cos = _unary(jnp.cos)
 cosh = _unary(jnp.cosh)
+detach = _unary(jax.lax.stop_gradient)
 digamma = _in_single(jax.scipy.special.digamma)
 erf = _unary(jax.scipy.special.erf)
 erfc = _unary(jax.scipy.special.erfc)
@@ -142,10 +143,6 @@ def clamp(x: Any, min: Any = None, max: Any = None) -> Any:
 @_in_single
 def gelu(x: Any, *, approximate: str = "none") -> Any:
     return jax.nn.gelu(x, approximate=approximate == "tanh")
-
-
-def addmm(bias: Any, x: Any, y: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    return beta * bias + alpha * jnp.matmul(x, y)
 
 
 # --- reductions ----------------------------------------------------------------------------------
@@ -283,31 +280,16 @@ def expand(x: Any, size: Sequence[int], *, implicit: bool = False) -> Any:
     return jnp.broadcast_to(x, tuple(kept))
 
 
-def t(x: Any) -> Any:
-    return x.T
-
-
-def transpose(x: Any, first: int, second: int) -> Any:
-    return jnp.swapaxes(x, first, second)
-
-
 def unsqueeze(x: Any, dim: int) -> Any:
     return jnp.expand_dims(x, dim)
 
 
-def squeeze(x: Any, dim: Any = None) -> Any:
-    if dim is None:
-        return jnp.squeeze(x)
-    dims = [dim] if isinstance(dim, int) else dim
+def squeeze(x: Any, dims: Sequence[int]) -> Any:
     return jnp.squeeze(x, tuple(d for d in dims if x.shape[d] == 1))
 
 
 def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
     return jnp.concatenate(tensors, axis=dim)
-
-
-def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
-    return jnp.stack(tensors, axis=dim)
 
 
 def split_with_sizes(x: Any, sizes: Sequence[int], dim: int = 0) -> list[Any]:
@@ -316,10 +298,6 @@ def split_with_sizes(x: Any, sizes: Sequence[int], dim: int = 0) -> list[Any]:
         at += size
         ends.append(at)
     return jnp.split(x, ends, axis=dim)
-
-
-def unbind(x: Any, dim: int = 0) -> list[Any]:
-    return [select(x, dim, i) for i in range(x.shape[dim])]
 
 
 def repeat(x: Any, repeats: Sequence[int]) -> Any:
@@ -364,10 +342,6 @@ def slice_scatter(
     return x.at[_at(x, dim, builtins.slice(start, stop, step))].set(source)
 
 
-def select_scatter(x: Any, source: Any, dim: int, index: int) -> Any:
-    return x.at[_at(x, dim, index)].set(source)
-
-
 def _indices(indices: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(builtins.slice(None) if index is None else index for index in indices)
 
@@ -383,10 +357,6 @@ def index_put(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = Fa
 
 def index_select(x: Any, dim: int, index: Any) -> Any:
     return jnp.take(x, index, axis=dim)
-
-
-def index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
-    return x.at[_at(x, dim, index)].add(alpha * source)
 
 
 def gather(x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Any:
@@ -456,40 +426,17 @@ def full_like(x: Any, value: Any, *, dtype: str | None = None) -> Any:
     return jnp.full_like(x, value, dtype=dtype)
 
 
-def zeros_like(x: Any, *, dtype: str | None = None) -> Any:
-    return jnp.zeros_like(x, dtype=dtype)
-
-
-def ones_like(x: Any, *, dtype: str | None = None) -> Any:
-    return jnp.ones_like(x, dtype=dtype)
-
-
-def zeros(size: Sequence[int], *, dtype: str | None = None) -> Any:
+def empty(size: Sequence[int], *, dtype: str | None = None) -> Any:
     return jnp.zeros(tuple(size), dtype)
-
-
-empty = zeros
 
 
 def empty_permuted(size: Sequence[int], order: Sequence[int], *, dtype: str | None = None) -> Any:
     del order
-    return zeros(size, dtype=dtype)
-
-
-def ones(size: Sequence[int], *, dtype: str | None = None) -> Any:
-    return jnp.ones(tuple(size), dtype)
-
-
-def new_zeros(x: Any, size: Sequence[int], *, dtype: str | None = None) -> Any:
-    return jnp.zeros(tuple(size), dtype or x.dtype)
+    return empty(size, dtype=dtype)
 
 
 def scalar_tensor(value: Any, *, dtype: str | None = None) -> Any:
     return jnp.asarray(value, dtype)
-
-
-def fill(x: Any, value: Any) -> Any:
-    return jnp.full_like(x, value)
 
 
 def arange(start: Any, end: Any = None, step: Any = 1, *, dtype: str | None = None) -> Any:
@@ -498,3 +445,33 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, dtype: str | None = No
 
 def _to_copy(x: Any, *, dtype: str | None = None) -> Any:
     return x if dtype is None else x.astype(dtype)
+
+
+# --- Fourier transforms ------------------------------------------------------------------------
+
+#: PyTorch's numbers for no scale, and for scaling by the root of the number of elements.
+_NONE, _ROOT = 0, 1
+
+
+def _scaled(found: Any, normalization: int, sizes: Sequence[int]) -> Any:
+    if normalization == _NONE:
+        return found
+    count = math.prod(sizes)
+    return found / (math.sqrt(count) if normalization == _ROOT else count)
+
+
+def _fft_r2c(x: Any, dim: Sequence[int], normalization: int, onesided: bool) -> Any:
+    transform = jnp.fft.rfftn if onesided else jnp.fft.fftn
+    return _scaled(transform(x, axes=tuple(dim)), normalization, [x.shape[axis] for axis in dim])
+
+
+def _fft_c2c(x: Any, dim: Sequence[int], normalization: int, forward: bool) -> Any:
+    axes = tuple(dim)
+    found = jnp.fft.fftn(x, axes=axes) if forward else jnp.fft.ifftn(x, axes=axes, norm="forward")
+    return _scaled(found, normalization, [x.shape[axis] for axis in dim])
+
+
+def _fft_c2r(x: Any, dim: Sequence[int], normalization: int, last_dim_size: int) -> Any:
+    sizes = [*(x.shape[axis] for axis in dim[:-1]), last_dim_size]
+    found = jnp.fft.irfftn(x, s=sizes, axes=tuple(dim), norm="forward")
+    return _scaled(found, normalization, sizes)
