@@ -60,7 +60,7 @@ for module in pkgutil.iter_modules(opsmith.signature.__path__):
     assert done.returncode == 0, done.stderr
 
 
-LATE = ["cmake", "hypothesis", "jinja2", "matplotlib", "netron", "rich", "tree_sitter", "typer"]
+LATE = ["cmake", "hypothesis", "jinja2", "netron", "rich", "tree_sitter", "typer"]
 """Beside the packages of all targets."""
 
 
