@@ -25,8 +25,7 @@ from __future__ import annotations
 from opsmith.kernels.codegen.cache_key import generated_key
 from opsmith.kernels.codegen.symbols import calls_symbol, dtypes_symbol, entry_symbol, raw_type
 from opsmith.kernels.language_registry import kernel_source
-from opsmith.kernels.languages.torch_library import forget_definition
-from opsmith.kernels.languages.torch_library_scan import defines_operator
+from opsmith.kernels.languages.torch_library import defines_operator, forget_definition
 from opsmith.kernels.libraries.loaded_library import Library
 from opsmith.kernels.source import KernelSource
 from opsmith.kernels.toolchain.devices import (

@@ -29,8 +29,7 @@ from opsmith.checks.numerics.gradients import COTANGENTS, differentiate
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import DTYPES
 from opsmith.operators.core.torch_threads import threads
-from opsmith.system.processes.server import Reply, answer_all, take_requests
-from opsmith.system.processes.supervisor import supervise
+from opsmith.system.processes.supervisor import Reply, answer_all, supervise, take_requests
 
 _MESSAGE = 4000
 

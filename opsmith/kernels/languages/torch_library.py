@@ -21,6 +21,7 @@ from opsmith.kernels.libraries.loaded_library import Library
 from opsmith.kernels.source import Language
 from opsmith.kernels.toolchain import compilers
 from opsmith.kernels.toolchain.units import INCLUDE, Generated, Unit
+from opsmith.signature.model import Signature
 from opsmith.system.files import source_text
 
 if TYPE_CHECKING:
@@ -168,3 +169,23 @@ def forget_definition(qualname: str) -> None:
     """Remove the definitions that loaded sources made of an operator before it was declared."""
     for library in _LOADED.values():
         library.forget(qualname)
+
+
+_COMMENTS = re.compile(r'//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\])*")', re.DOTALL)
+_BLOCK = re.compile(r"\b(?:STABLE_)?TORCH_LIBRARY(_FRAGMENT)?\s*\(\s*(\w+)\s*,")
+
+
+def defines_operator(source: Path, signature: Signature) -> bool:
+    """Return whether a source with ``api="torch"`` defines the operator, not only implements it.
+
+    The source must have ``TORCH_LIBRARY(ns, …)`` or ``TORCH_LIBRARY_FRAGMENT(ns, …)``, and a
+    ``def`` whose text begins with the operator's name. Otherwise, in a process without opsmith,
+    other code must define the operator before the library is loaded.
+    """
+    text = _COMMENTS.sub(lambda match: match[1] or " ", source.read_text(errors="replace"))
+    namespaces = {match[2] for match in _BLOCK.finditer(text)}
+    name = re.escape(signature.name)
+    defined = re.search(
+        rf'\bdef\s*\(\s*(?:TORCH_SELECTIVE_\w+\s*\(\s*)?R?"\(?(\w+::)?{name}\b', text
+    )
+    return signature.namespace in namespaces and defined is not None

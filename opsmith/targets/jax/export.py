@@ -147,8 +147,7 @@ def _init(found: Sequence[JaxFunction]) -> str:
         head(),
         "from pathlib import Path\n\n",
         "from . import declarations, gradients\n",
-        f"from .{vendor.place_of('targets.jax.package.function')} import Function\n",
-        f"from .{vendor.place_of('targets.jax.package.library')} import Library\n\n",
+        f"from .{vendor.place_of('targets.jax.package.function')} import Function, XlaLibrary\n\n",
         "_HERE = Path(__file__).parent\n",
     ]
     for item in found:
@@ -156,7 +155,7 @@ def _init(found: Sequence[JaxFunction]) -> str:
         lines += [
             f"\n{item.attribute} = Function(\n",
             f"    declarations.{item.attribute},\n",
-            "    Library(\n",
+            "    XlaLibrary(\n",
             f'        _HERE / "{item.path.name}",\n',
             f'        "{sha256}",\n',
             f'        "{library.symbol(item.signature)}",\n',

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import hashlib
 import inspect
 from collections.abc import Callable
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,6 +18,7 @@ from opsmith.signature.binding import Bindings, bind, result_shapes
 from opsmith.signature.calls import named
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import NO_DEFAULT, Result
+from opsmith.targets.exporting.packages import runtime
 from opsmith.targets.jax.package.arguments import (
     Arrays,
     Numbers,
@@ -25,7 +29,6 @@ from opsmith.targets.jax.package.arguments import (
     split,
 )
 from opsmith.targets.jax.package.batching import batched
-from opsmith.targets.jax.package.library import XlaLibrary
 from opsmith.targets.jax.package.partitioning import partitioned
 
 _WIDE = frozenset(("int64", "float64", "complex128"))
@@ -214,3 +217,34 @@ def _python_signature(signature: Signature) -> inspect.Signature:
             )
         )
     return inspect.Signature(sorted(parameters, key=lambda p: p.kind))
+
+
+class XlaLibrary:
+    """A library that XLA can call.
+
+    Args:
+        path: path of the library.
+        sha256: digest of the file that was built.
+        symbol: name of the function that XLA calls.
+        calls: symbol that counts the kernel's calls.
+
+    Attributes:
+        target: name of the function in XLA.
+
+    Raises:
+        ArtifactError: the file is missing, was changed after the export, or does not load here.
+    """
+
+    def __init__(self, path: Path, sha256: str, symbol: str, calls: str) -> None:
+        self._handle = runtime.load(path, sha256)
+        self._calls = calls
+        # Register two copies of an artifact separately, and one copy that is imported twice once.
+        place = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]
+        self.target = f"{symbol}__{place}"
+        jax.ffi.register_ffi_target(
+            self.target, jax.ffi.pycapsule(self._handle[symbol]), platform="cpu"
+        )
+
+    def calls(self) -> int:
+        """Return how often the kernel ran in this process."""
+        return ctypes.c_uint64.in_dll(self._handle, self._calls).value
