@@ -1,0 +1,47 @@
+"""What the reference's own derivative refuses is no failure of a kernel, in any row."""
+
+from typing import Annotated
+
+import pytest
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+import opsmith
+from opsmith import Between, checks
+
+ROWS = ["dispatch", "gradient", "gradcheck", "determinism"]
+
+
+@opsmith.op("refused::pool", autograd="reference")
+def pool(x: Float[Tensor, "N C"], size: Annotated[int, Between(0, 2)]) -> Float[Tensor, "N {size}"]:
+    """PyTorch takes a result without elements, and refuses to differentiate it."""
+    return torch.nn.functional.adaptive_avg_pool1d(x, size)
+
+
+@opsmith.op("refused::raises")
+def raises(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    return x * x
+
+
+@raises.register_autograd
+def _(ctx, grad):
+    raise RuntimeError("not today")
+
+
+@pool.register_kernel("cpu")
+def _(x, size):
+    return torch.nn.functional.adaptive_avg_pool1d(x, size)
+
+
+def test_a_case_whose_derivative_the_reference_refuses_is_left_out():
+    report = checks.run(pool, select=ROWS, examples=40, isolate=False)
+    assert report.ok, report.explain()
+    assert {row.status for row in report.rows} == {"passed"}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_backward_that_raises_where_the_reference_does_not_is_a_failure(row):
+    report = checks.run(raises, select=[row], examples=4, isolate=False)
+    assert [one.check for one in report.failures] == [row]
+    assert "not today" in report.explain()
