@@ -15,6 +15,7 @@ import torch
 from opsmith.drafting import describing, dimensions, examples, limits, writing
 from opsmith.drafting.subject import Origin, of_function, of_overload, refuse_written
 from opsmith.errors import DeclarationError
+from opsmith.kernels import HOST
 from opsmith.operators.adoption.adopt import overload_of
 
 __all__ = ["draft_function", "draft_operator"]
@@ -59,6 +60,9 @@ def draft_function(
 def _draft(subject: Origin, example: str | None) -> writing.Draft:
     subject, given = examples.found(subject, example, subject.name)
     values = limits.with_optional(subject, dimensions.specs(given))
-    sizes, device = describing.sizes_of(subject, values)
+    if subject.takes([values])[0]:
+        sizes, device = describing.sizes_of(subject, values)
+    else:  # it takes the example's numbers alone, so that no other size can be tried
+        sizes, device = dimensions.Sizes({}, given), HOST
     draft = describing.described(subject, sizes, device, given)
     return replace(draft, sources=examples.sources(subject, example))

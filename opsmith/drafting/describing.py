@@ -28,7 +28,7 @@ def sizes_of(subject: Origin, values: Mapping[str, Any]) -> tuple[dimensions.Siz
 def _sizes_of(subject: Origin, values: Mapping[str, Any]) -> tuple[dimensions.Sizes, str]:
     if subject.results(values, "meta") is not None:
         sizes = dimensions.infer(values, lambda call: subject.results(call, "meta"))
-        taken = subject.takes([sizes.at(at) for at in sizes.vary(6)])
+        taken = subject.takes([sizes.at(at) for at in sizes.vary(6)], traced=True)
         if sum(taken) * 2 > len(taken):
             return sizes, "meta"
     return dimensions.infer(values, lambda call: subject.results(call, HOST)), HOST
@@ -46,8 +46,10 @@ def described(
         given: the call as it was found, with the tensors of an example.
     """
     found = _limits_of(subject, sizes)
-    # An empty list shows nothing about the tensors that it may hold.
-    all_seen = not any(one.is_tensors and sizes.values[one.name] == [] for one in subject.arguments)
+    # An empty list shows nothing about the tensors that it may hold. A tensor in place of its shape
+    # and dtype is there because the operator does not take any numbers.
+    tensors = [sizes.values[one.name] for one in subject.arguments if one.is_tensors]
+    all_seen = not any(one == [] or isinstance(one, torch.Tensor) for one in tensors)
     all_known = all_seen and all(one.known for one in found.values())
     sampled = all_known and subject.survives(_wild(sizes))
     floats = limits.dtypes(subject, sizes.values)
@@ -94,7 +96,7 @@ def described(
 
 
 def _wild(sizes: dimensions.Sizes) -> list[dict[str, Any]]:
-    """Return calls like those that a check draws: numbers of any magnitude, and sizes of 0."""
+    """Return calls as a check draws them: numbers of any magnitude, flags, and sizes of 0."""
     generator = torch.Generator().manual_seed(0)
 
     def draw(value: Any, scale: float) -> Any:
@@ -109,6 +111,8 @@ def _wild(sizes: dimensions.Sizes) -> list[dict[str, Any]]:
         for scale in (1.0, 1e3, 1e19)
         for at in sizes.vary(6)
     ]
+    flags = [name for name, value in sizes.values.items() if isinstance(value, bool)]
+    drawn += [{**sizes.values, name: not sizes.values[name]} for name in flags]
     return [*drawn, *(sizes.at({**sizes.all, name: 0}) for name in sizes.all)]
 
 

@@ -275,7 +275,7 @@ def _drawn(draw: random.Random, values: Sequence[Any]) -> Any:
 def _fits(word: str, observed: Sequence[tuple[Mapping[str, Any], int]]) -> bool:
     try:
         return all(size_of(word, known) == n for known, n in observed)
-    except (ArithmeticError, IndexError):
+    except (ArithmeticError, IndexError, TypeError):  # an optional number may be None
         return False
 
 

@@ -260,9 +260,9 @@ def with_dtype(values: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Any]:
     def changed(value: Any) -> Any:
         if isinstance(value, list):
             return [changed(one) for one in value]
-        if isinstance(value, Spec) and value.dtype.is_floating_point:
-            return replace(value, dtype=dtype)
-        return value
+        if not isinstance(value, Spec | Tensor) or not value.dtype.is_floating_point:
+            return value
+        return replace(value, dtype=dtype) if isinstance(value, Spec) else value.to(dtype)
 
     return {name: changed(value) for name, value in values.items()}
 

@@ -137,7 +137,12 @@ class Origin:
         return {name: make(value) for name, value in values.items()}
 
     def results(self, values: Mapping[str, Any], device: str, seed: int = 0) -> list[Any] | None:
-        """Return a `Spec`, or a list, for each result; `None` if the operator refuses the call."""
+        """Return a `Spec`, or a list, for each result; `None` if the call raises or crashes."""
+        if device == HOST and not self.takes([self.made(values, HOST, seed)])[0]:
+            return None
+        return self._results(values, device, seed)
+
+    def _results(self, values: Mapping[str, Any], device: str, seed: int = 0) -> list[Any] | None:
         try:
             returned = self.call(values, device, seed)
         except Exception:
@@ -160,7 +165,7 @@ class Origin:
         A fake kernel with such a size fails on ``"meta"`` tensors, so trace with symbolic sizes.
         """
         with fake_mode(shape_env=ShapeEnv(), allow_non_fake_inputs=True):
-            return self.results(values, HOST)
+            return self._results(values, HOST)
 
     def takes(self, calls: Sequence[Mapping[str, Any]], *, traced: bool = False) -> list[bool]:
         """Return for each call whether it succeeds; with `traced`, the fake kernel must agree.
@@ -188,8 +193,8 @@ class Origin:
     def _says(self, call: tuple[Mapping[str, Any], bool]) -> bool:
         """Return whether a call succeeds and, if wanted, whether the fake kernel gives the same."""
         values, traced = call
-        given = self.results(values, HOST)
-        return given is not None and (not traced or given == self.results(values, "meta"))
+        given = self._results(values, HOST)
+        return given is not None and (not traced or given == self._results(values, "meta"))
 
 
 def _spec(tensor: Tensor) -> Spec:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import jaxtyping
 import torch
 from torch import Tensor
 
@@ -17,9 +18,10 @@ from opsmith.drafting.limits import FLOATING, ValueLimits
 from opsmith.drafting.meaning import Meaning
 from opsmith.drafting.subject import DraftArgument, Origin, Spec
 from opsmith.operators.core.arguments import DTYPES, dtype_name
-from opsmith.signature.dtypes import COMMON, annotation
+from opsmith.signature.dtypes import annotation
 
-_LABELS = {DTYPES[name]: annotation(name) for name in COMMON}
+#: jaxtyping's name of each dtype.
+_LABELS = {dtype: annotation(name) for name, dtype in DTYPES.items()}
 _SOME_FLOATS = "SomeFloat"
 
 

@@ -154,6 +154,10 @@ def defined():
     library.define("narrow(Tensor x) -> Tensor")
     library.define("kept(Tensor boxes, Tensor scores, float least) -> Tensor")
     library.define("pooled(Tensor maps, Tensor regions) -> Tensor")
+    library.define("moody(Tensor x, bool ends=False) -> Tensor")
+    library.define("root(Tensor x) -> Tensor")
+    library.define("repeated(Tensor x, int? count=None) -> Tensor")
+    library.define("bits(Tensor x) -> Tensor")
 
     def unchecked(x, index):
         if len(x) and len(index) and not 0 <= index.max() < len(x):
@@ -189,7 +193,26 @@ def defined():
             os.abort()
         return maps[regions[:, 0].long()]
 
+    def moody(x, ends=False):
+        if ends:
+            os.abort()
+        return x.clone()
+
+    @torch.library.register_fake("draft_test::moody", lib=library)
+    def _(x, ends=False):
+        return torch.empty_like(x)
+
+    def root(x):
+        return torch.linalg.cholesky(-x)
+
+    def repeated(x, count=None):
+        return x.unsqueeze(-1).repeat(*[1] * x.dim(), x.shape[-1] if count is None else count)
+
     for name, kernel in {
+        "moody": moody,
+        "root": root,
+        "repeated": repeated,
+        "bits": lambda x: x.flatten().to(torch.uint64),
         "unchecked": unchecked,
         "kept": kept,
         "pooled": pooled,
@@ -245,6 +268,25 @@ class TestOfAnotherLibrary:
         assert "@pooled.register_cases(only=True)" in text
         assert "Its own cases alone are checked, as not all that its values may be" in text
         assert "only=True" not in draft_operator("draft_test::kept")
+
+    def test_what_ends_the_process_by_a_flag_is_checked_on_its_cases_alone(self):
+        text = draft_operator("draft_test::moody")
+        assert declared(text)[0] == [f"x: {ELEMENTWISE}", "ends: bool = False"]
+        assert "@moody.register_cases(only=True)" in text
+
+    def test_an_example_whose_numbers_matter_is_declared_in_its_own_sizes(self):
+        minus = "torch.tensor([[-4.0, 1.0], [1.0, -3.0]])"
+        text = draft_operator("draft_test::root", minus)
+        assert declared(text) == (['x: SomeFloat[Tensor, "2 2"]'], 'SomeFloat[Tensor, "2 2"]')
+        assert "@root.register_cases(only=True)" in text
+        assert f'"x": {minus}.to(dtype),' in text
+
+    def test_a_number_that_may_be_left_out_is_no_obstacle(self):
+        arguments, _ = declared(draft_operator("draft_test::repeated"))
+        assert arguments[1] == "count: Annotated[int, Between(0, None)] | None = None"
+
+    def test_results_of_every_dtype_are_named(self):
+        assert declared(draft_operator("draft_test::bits"))[1] == 'UInt64[Tensor, "N*C"]'
 
     def test_an_example_is_a_case_as_it_is_written(self):
         regions = "torch.tensor([[0.0, 1, 1, 5, 5], [1, 0, 0, 4, 6]])"
