@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from opsmith.kernels.toolchain import compilers
 from opsmith.kernels.toolchain.torch_paths import linked_in_place
 from opsmith.system.files import cache_folder, write_atomically
 from opsmith.system.scratch import scratch_folder
+from opsmith.system.watchdog import environment
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def compiling_for(kind: Platform, level: str) -> Iterator[None]:
     }
     if kind.target:
         chosen["CXX"] = compiler_for(kind, "opsmith wheel")
-    with linked_in_place(torch_stub(kind)), _environment(chosen):
+    with linked_in_place(torch_stub(kind)), environment(chosen):
         yield
 
 
@@ -102,17 +103,6 @@ _LINK = (
 )
 # Drop unused parts of that library by not exporting them. Zig's C++ library exports nothing.
 _HIDDEN = "-Wl,--exclude-libs,ALL"
-
-
-@contextmanager
-def _environment(chosen: Mapping[str, str]) -> Iterator[None]:
-    before = dict(os.environ)
-    os.environ.update(chosen)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def compiler_for(kind: Platform, what: str) -> str:

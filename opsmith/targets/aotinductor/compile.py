@@ -27,8 +27,8 @@ from opsmith.system import machine
 from opsmith.system.files import once
 from opsmith.system.scratch import watched_environment
 from opsmith.system.version import version
+from opsmith.system.watchdog import environment
 from opsmith.targets.aotinductor.libraries import Plan
-from opsmith.targets.aotinductor.variables import environment
 
 _LARGEST_REMEMBERED = 64 << 20  # bytes; a cached model is stored a second time
 _LOCK = threading.Lock()
