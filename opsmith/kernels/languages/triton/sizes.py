@@ -17,6 +17,18 @@ from opsmith.signature.sizes.expressions import Binary, Expression, Integer, Nam
 from opsmith.signature.sizes.shapes import Fixed, Shape, Variadic
 
 
+def _operator(op: str, *, swap: bool = False) -> Callable[[Size, Any], Any]:
+    """Return the method of `Size` for an operator of Python's, or for it with swapped operands."""
+
+    def method(self: Size, other: Any) -> Any:
+        if isinstance(other, bool) or not isinstance(other, int | Size):
+            return NotImplemented
+        left, right = self.expression, expression_of(other)
+        return Size(Binary(op, right, left) if swap else Binary(op, left, right))
+
+    return method
+
+
 class Size:
     """An integer that differs from call to call.
 
@@ -28,41 +40,11 @@ class Size:
     def __init__(self, expression: Expression) -> None:
         self.expression = expression
 
-    def _binary(self, op: str, other: Any, *, swap: bool = False) -> Any:
-        if isinstance(other, bool) or not isinstance(other, int | Size):
-            return NotImplemented
-        left, right = self.expression, expression_of(other)
-        return Size(Binary(op, right, left) if swap else Binary(op, left, right))
-
-    def __add__(self, other: Any) -> Any:
-        return self._binary("+", other)
-
-    def __radd__(self, other: Any) -> Any:
-        return self._binary("+", other, swap=True)
-
-    def __sub__(self, other: Any) -> Any:
-        return self._binary("-", other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return self._binary("-", other, swap=True)
-
-    def __mul__(self, other: Any) -> Any:
-        return self._binary("*", other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return self._binary("*", other, swap=True)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return self._binary("//", other)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return self._binary("//", other, swap=True)
-
-    def __mod__(self, other: Any) -> Any:
-        return self._binary("%", other)
-
-    def __rmod__(self, other: Any) -> Any:
-        return self._binary("%", other, swap=True)
+    __add__, __radd__ = _operator("+"), _operator("+", swap=True)
+    __sub__, __rsub__ = _operator("-"), _operator("-", swap=True)
+    __mul__, __rmul__ = _operator("*"), _operator("*", swap=True)
+    __floordiv__, __rfloordiv__ = _operator("//"), _operator("//", swap=True)
+    __mod__, __rmod__ = _operator("%"), _operator("%", swap=True)
 
     def __neg__(self) -> Any:
         return 0 - self
