@@ -34,6 +34,7 @@ help:
 	@echo "make gallery   run every check of every operator of the gallery"
 	@echo "make faults    find every planted fault, beside what others find (SEEDS=10)"
 	@echo "make exact     prove the gallery, faults and right twins again, without a tolerance"
+	@echo "make corpus    run every check of PyTorch's operators and ours: none may fail (SHARE=3/10)"
 	@echo "make seeds     run right operators over 40 seeds: no check may fail"
 	@echo "make fuzz      call operators with arguments of every kind, in every runtime (CALLS=10000)"
 	@echo "make kills     kill builds, exports and checks, and look for what is left (KILLS=100)"
@@ -111,6 +112,15 @@ fuzz: .venv/installed
 .PHONY: seeds
 seeds: .venv/installed
 	$(BIN)/python tests/checks/seeds.py
+
+# PyTorch's operators, drafted by `opsmith adopt`, beside our own right ones; then the table of
+# docs/explanation/corpus.md. What has a result in tests/corpus/results.txt is not run again.
+SHARE ?= 1/1
+.PHONY: corpus
+corpus: .venv/installed
+	$(BIN)/python tests/corpus/corpus_run.py draft
+	$(BIN)/python tests/corpus/corpus_run.py check --seeds $(SEEDS) --share $(SHARE)
+	$(BIN)/python tests/corpus/corpus_run.py table
 
 # mutmut writes the mutants; tests/mutants.py runs them, and tests/mutants.txt explains some.
 PART ?= signature

@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-from suite import DRAFTS, Drafted, entries, index, stem_of
+from corpus_suite import DRAFTS, Drafted, entries, index, stem_of
 from torch import Tensor
 from torch._decomp import decomposition_table
 from torch.utils._pytree import tree_map
 
 import opsmith
 from opsmith import Operator
+from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.subject import Subject, registered
 from opsmith.errors import OpsmithError
 from opsmith.operators.adoption.adopted import AdoptedOperator
@@ -35,9 +36,9 @@ import sys
 
 sys.path[:0] = [{here!r}]
 
-import taken  # noqa: E402
+import corpus_taken  # noqa: E402
 
-operator = taken.{kind}({name!r}, __name__)
+operator = corpus_taken.{kind}({name!r}, __name__)
 '''
 
 
@@ -87,6 +88,8 @@ def numpy(name: str, module: str) -> Operator:
 
 def decomposed(draft: AdoptedOperator) -> Callable[..., Any]:
     """Return PyTorch's decomposition of an operator into others; the operator where none is."""
+    if draft.signature.mutated:
+        return draft.overload
     return decomposition_table.get(draft.overload, draft.overload)
 
 
@@ -125,21 +128,24 @@ def _declared(
         positional, named = split(args, kwargs)
         return kernel(*positional, **named)
 
-    def suite(dtype: Any, seed: int) -> Iterator[dict[str, Any]]:
+    def of_suite(dtype: Any, seed: int) -> Iterator[dict[str, Any]]:
         yield from _samples(draft, dtype, seed)
 
-    body.__module__ = call.__module__ = suite.__module__ = module
+    body.__module__ = call.__module__ = of_suite.__module__ = module
     operator = opsmith.op(
         f"{namespace}::{stem_of(draft.name).removeprefix('aten_')}",
         body,
+        mutates_args=[one.name for one in signature.mutated],
         data_dependent=signature.data_dependent,
         where=signature.where,
         autograd="reference" if differentiable else None,
     )
     operator.register_kernel("cpu")(call)
+    if not signature.shaped:
+        operator.register_fake(call)
     for function in draft.cases:
         operator.register_cases(function, only=draft.only_registered_cases)
-    operator.register_cases(suite)
+    operator.register_cases(of_suite)
     return operator
 
 
@@ -187,7 +193,6 @@ def _plain(draft: AdoptedOperator) -> Iterator[dict[str, Any]]:
 
 def _samples(draft: AdoptedOperator, dtype: Any, seed: int) -> Iterator[dict[str, Any]]:
     """Yield the test suite's samples that the declaration allows."""
-    signature = draft.signature
     several = dtype if isinstance(dtype, Mapping) else {"": dtype}
     floating = next((one for one in several.values() if one and one.is_floating_point), None)
     whole = next((one for one in several.values() if one and not one.is_floating_point), None)
@@ -213,7 +218,7 @@ def _samples(draft: AdoptedOperator, dtype: Any, seed: int) -> Iterator[dict[str
         try:
             given = {key: fit(one) for key, one in kwargs.items()}
             arguments = draft.arguments(tuple(fit(one) for one in args), given)
-            bind(signature, arguments)
+            bind(draft.signature, Case(draft.signature, arguments, {}).described())
         except (OpsmithError, TypeError, ValueError):
             continue
         yield arguments

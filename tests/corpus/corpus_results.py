@@ -36,6 +36,7 @@ class Result:
         seed: the seed of the run.
         rows: the status of each row that ran.
         codes: the code of each row that failed.
+        examples: how many cases a row drew.
         load: how many processes wanted to run on this machine, on average over the last minute.
         seconds: how long it took.
         day: the day of the run.
@@ -45,12 +46,13 @@ class Result:
     seed: int
     rows: dict[str, str]
     codes: dict[str, str] = field(default_factory=dict)
+    examples: int = 60
     load: int = 0
     seconds: int = 0
     day: str = ""
 
 
-def of_rows(label: str, seed: int, given: Iterable[Any], seconds: float) -> Result:
+def of_rows(label: str, seed: int, given: Iterable[Any], examples: int, seconds: float) -> Result:
     """Return the result of the rows of an operator."""
     rows: dict[str, str] = {}
     codes: dict[str, str] = {}
@@ -61,7 +63,9 @@ def of_rows(label: str, seed: int, given: Iterable[Any], seconds: float) -> Resu
         if row.status == "failed":
             codes[row.check] = row.code
     load = round(os.getloadavg()[0])
-    return Result(label, seed, rows, codes, load, round(seconds), date.today().isoformat())
+    return Result(
+        label, seed, rows, codes, examples, load, round(seconds), date.today().isoformat()
+    )
 
 
 def _is_worse(status: str, other: str) -> bool:
@@ -69,8 +73,9 @@ def _is_worse(status: str, other: str) -> bool:
     return ranks[status] < ranks[other]
 
 
-def read(path: Path = FILE) -> list[Result]:
+def read(path: Path | None = None) -> list[Result]:
     """Return every result."""
+    path = path or FILE
     if not path.is_file():
         return []
     first, *lines = path.read_text().splitlines()
@@ -79,17 +84,17 @@ def read(path: Path = FILE) -> list[Result]:
 
 
 def _read(names: list[str], line: str) -> Result:
-    operator, seed, day, load, seconds, letters, *codes = line.split()
+    operator, seed, day, examples, load, seconds, letters, *codes = line.split()
     rows = {
         name: _STATUS[letter]
         for name, letter in zip(names, letters, strict=False)
         if letter != _ABSENT
     }
     found = dict(one.split("=") for one in codes)
-    return Result(operator, int(seed), rows, found, int(load), int(seconds), day)
+    return Result(operator, int(seed), rows, found, int(examples), int(load), int(seconds), day)
 
 
-def add(result: Result, path: Path = FILE) -> None:
+def add(result: Result, path: Path | None = None) -> None:
     """Write a result; the rows that an earlier run had and this one has not are kept."""
     known = {(one.operator, one.seed): one for one in read(path)}
     before = known.get((result.operator, result.seed))
@@ -102,8 +107,9 @@ def add(result: Result, path: Path = FILE) -> None:
     write(known.values(), path)
 
 
-def write(results: Iterable[Result], path: Path = FILE) -> None:
+def write(results: Iterable[Result], path: Path | None = None) -> None:
     """Write results in the order of operators and seeds."""
+    path = path or FILE
     from opsmith.checks import all_checks
 
     kept = sorted(results, key=lambda one: (one.operator, one.seed))
@@ -116,9 +122,11 @@ def write(results: Iterable[Result], path: Path = FILE) -> None:
 
 
 def _line(names: list[str], one: Result) -> str:
-    letters = "".join(LETTERS[one.rows[name]] if name in one.rows else _ABSENT for name in names)
+    marks = (LETTERS[one.rows[name]] if name in one.rows else _ABSENT for name in names)
+    letters = "".join(marks) or _ABSENT
     codes = [f"{name}={code}" for name, code in sorted(one.codes.items())]
-    fields = [one.operator, one.seed, one.day, one.load, one.seconds, letters, *codes]
+    numbers = (one.examples, one.load, one.seconds)
+    fields = [one.operator, one.seed, one.day or "-", *numbers, letters, *codes]
     return " ".join(map(str, fields))
 
 

@@ -12,9 +12,9 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from opsmith.errors import DeclarationError
 FOLDER = Path(__file__).parents[2] / "build" / "corpus"
 DRAFTS = FOLDER / "drafts"
 #: What became of each overload: `Drafted` as JSON.
-INDEX = FOLDER / "drafted.json"
+INDEX = Path(__file__).parent / "drafted.json"
 #: Samples of the suite that are tried, and that are kept, for each operator.
 _TRIED, _KEPT = 40, 8
 #: Elements of the largest tensor of a sample that is kept.
@@ -45,25 +45,24 @@ class Drafted:
         entry: the name of its entry in the suite's list, ``add``.
         example: the suite's sample that the draft began with, as Python; empty where `opsmith
             adopt` found a call by itself.
+        compared: whether the suite has a reference in NumPy or SciPy.
         refused: what `opsmith adopt` said in place of a draft, first alone, then with the example.
         seconds: how long drafting took.
+        drafted: whether there is a draft.
     """
 
     name: str
     entry: str
     example: str = ""
+    compared: bool = False
     refused: tuple[str, ...] = ()
     seconds: float = 0.0
+    drafted: bool = False
 
     @property
-    def stem(self) -> str:
-        """Return the name as that of a file."""
-        return stem_of(self.name)
-
-    @property
-    def drafted(self) -> bool:
-        """Return whether there is a file."""
-        return (DRAFTS / f"{self.stem}.py").is_file()
+    def file(self) -> Path:
+        """Return the file of the draft."""
+        return DRAFTS / f"{stem_of(self.name)}.py"
 
 
 def stem_of(name: str) -> str:
@@ -79,31 +78,26 @@ def entries() -> list[Any]:
 
 
 def draft_all(parts: list[str]) -> Iterator[Drafted]:
-    """Draft every operator that has no draft yet, and yield what became of each.
+    """Draft every operator that has no draft here yet, and yield what became of each.
 
     Args:
         parts: parts of the names of entries; all entries where there are none.
     """
     DRAFTS.mkdir(parents=True, exist_ok=True)
     known = index()
-    done = {one.entry for one in known.values()}
+    done = {one.entry for one in known.values() if not one.drafted or one.file.is_file()}
     for entry in entries():
         label = f"{entry.name}.{entry.variant_test_name}".rstrip(".")
         if label in done or (parts and not any(part in label for part in parts)):
             continue
-        found = _in_a_fork(entry, label, frozenset(known))
-        if found is not None:
-            known[found.name or found.entry] = found
-            yield found
-            INDEX.write_text(json.dumps([asdict(one) for one in known.values()], indent=1))
+        found = _in_a_fork(entry, label, known)
+        known[found.name or found.entry] = found
+        yield found
+        _write(known.values())
 
 
-def _in_a_fork(entry: Any, label: str, known: frozenset[str]) -> Drafted | None:
-    """Draft an entry's overload in a copy of this process, which a call may end.
-
-    Returns:
-        What became of it; `None` where another entry calls the same overload.
-    """
+def _in_a_fork(entry: Any, label: str, known: Mapping[str, Drafted]) -> Drafted:
+    """Draft an entry's overload in a copy of this process, which a call may end."""
     file = FOLDER / "one.json"
     file.unlink(missing_ok=True)
     copy = os.fork()
@@ -114,24 +108,25 @@ def _in_a_fork(entry: Any, label: str, known: frozenset[str]) -> Drafted | None:
     _, status = os.waitpid(copy, 0)
     if not file.is_file():
         how = f"ended its process with status {status}"
-        return Drafted("", label, "", (how,))
-    found = _read(file)
-    return None if found is None else _revived(found)
+        return Drafted("", label, refused=(how,))
+    return _revived(_read(file))
 
 
-def _one(entry: Any, label: str, known: frozenset[str]) -> dict[str, Any] | None:
+def _one(entry: Any, label: str, known: Mapping[str, Drafted]) -> dict[str, Any]:
     try:
         with limited(_SECONDS):
             found = _overload_of(entry)
     except Exception as error:
-        return asdict(Drafted("", label, "", (f"no sample: {error}",)))
+        return asdict(Drafted("", label, refused=(f"no sample: {error}",)))
     if found is None:
-        return asdict(Drafted("", label, "", ("no overload takes the suite's samples",)))
-    return None if found[0] in known else asdict(_draft(*found, label))
+        return asdict(Drafted("", label, refused=("no overload takes the suite's samples",)))
+    if found[0] in known and known[found[0]].entry != label:
+        return asdict(Drafted("", label, refused=(f"its overload is {found[0]}",)))
+    return asdict(replace(_draft(*found, label), compared=entry.ref is not None))
 
 
 def _revived(found: dict[str, Any]) -> Drafted:
-    return Drafted(**{**found, "refused": tuple(found["refused"])})
+    return Drafted(**{"name": "", **found, "refused": tuple(found.get("refused", ()))})
 
 
 def index() -> dict[str, Drafted]:
@@ -140,6 +135,11 @@ def index() -> dict[str, Drafted]:
         return {}
     found = [_revived(one) for one in _read(INDEX)]
     return {one.name or one.entry: one for one in found}
+
+
+def _write(every: Iterable[Drafted]) -> None:
+    lines = [json.dumps({k: v for k, v in asdict(one).items() if v}) for one in every]
+    INDEX.write_text("[\n" + ",\n".join(lines) + "\n]\n")
 
 
 def _read(path: Path) -> Any:
@@ -220,9 +220,10 @@ def _equal(found: Any, wanted: Any) -> bool:
 
 def _draft(name: str, samples: list[tuple[Any, ...]], label: str) -> Drafted:
     """Draft one overload: as a user does who names it, then with a sample of the suite."""
-    file = DRAFTS / f"{stem_of(name)}.py"
+    file = Drafted(name, label).file
     started = time.monotonic()
-    refused = []
+    refused: list[str] = []
+    text = ""
     # A sample with few and small tensors shows more than one that is large or empty.
     order = sorted(samples, key=lambda one: abs(_elements(one) - 30))
     for example in (None, *(_written(*one) for one in order[:2])):
@@ -245,7 +246,9 @@ def _draft(name: str, samples: list[tuple[Any, ...]], label: str) -> Drafted:
     else:
         example = ""
     seconds = round(time.monotonic() - started, 1)
-    return Drafted(name, label, example or "", tuple(refused), seconds)
+    return Drafted(
+        name, label, example or "", refused=tuple(refused), seconds=seconds, drafted=bool(text)
+    )
 
 
 def _elements(sample: tuple[Any, ...]) -> int:

@@ -1,0 +1,117 @@
+"""The runner of the corpus passes right operators, flags wrong ones, and keeps what it saw."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import corpus_page
+import corpus_results
+import corpus_run
+import corpus_suite
+import corpus_taken
+import pytest
+import torch
+from corpus_results import Result
+
+from opsmith import Operator, checks
+
+RIGHT, WRONG = "kernel/aten::asinh", "kernel/aten::acosh"
+KEPT = Path(__file__).with_name("results.txt")
+SAMPLES = [((torch.tensor([[0.5, 2.0], [3.0, 4.0]]),), {}), ((torch.rand(5),), {})]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A corpus of its own, without results."""
+    path = tmp_path_factory.mktemp("corpus")
+    (path / "drafts").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corpus_suite, "FOLDER", path)
+        patch.setattr(corpus_suite, "DRAFTS", path / "drafts")
+        patch.setattr(corpus_taken, "DRAFTS", path / "drafts")
+        patch.setattr(corpus_results, "FILE", path / "results.txt")
+        for name in ("aten::asinh", "aten::acosh"):
+            assert corpus_suite._draft(name, SAMPLES, name).drafted
+        yield path
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("folder")
+def test_a_right_operator_passes_and_a_wrong_one_is_flagged(monkeypatch):
+    right = corpus_run.declared
+
+    def declared(label):
+        operator = right(label)
+        if label == WRONG:
+            operator.register_kernel("cpu")(lambda self: torch.acosh(self) * (1 + 1e-3))
+        return operator
+
+    monkeypatch.setattr(corpus_run, "declared", declared)
+    flagged = corpus_run.check([RIGHT, WRONG], 3, ["reference", "fake"], 8, isolate=False)
+    assert flagged == 1
+    wrong, right = corpus_results.read()
+    assert (right.operator, right.seed, right.codes) == (RIGHT, 3, {})
+    assert right.rows == {"reference": "passed", "fake": "passed"}
+    assert wrong.rows == {"reference": "failed", "fake": "passed"}
+    assert wrong.codes["reference"].startswith("OPS-VALUE")
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_reference_is_the_decomposition_and_the_samples_are_the_suites():
+    operator = corpus_run.declared(RIGHT)
+    assert isinstance(operator, Operator)
+    assert operator.name == "corpus::asinh"
+    (drafted, suite) = operator.cases
+    assert [one["self"].shape for one in suite(torch.float64, 0)] == [(2, 2), (5,)]
+    assert {one["self"].dtype for one in suite(torch.float64, 0)} == {torch.float64}
+    assert list(drafted(torch.float64, 0))
+    draft = corpus_taken.draft_of("aten::asinh")
+    assert corpus_taken.decomposed(draft) is not draft.overload
+    with_gradient = corpus_taken.has_gradient(draft, draft.overload)
+    assert with_gradient and operator.rule.reference
+
+
+def test_what_is_excused_is_no_flag(tmp_path):
+    file = tmp_path / "excused.txt"
+    file.write_text(f"# why\n{WRONG} reference: PyTorch 0.1: `a: b`\n")
+    excused = corpus_page.excuses(file)
+    assert excused == {(WRONG, "reference"): "PyTorch 0.1: `a: b`"}
+    every = [
+        Result(WRONG, 0, {"reference": "failed", "fake": "failed"}, {"fake": "OPS-X"}),
+        Result(RIGHT, 0, {"reference": "passed", "fake": "cut short"}),
+    ]
+    assert list(corpus_page.flags(every, excused)) == [f"{WRONG}, seed 0: fake (OPS-X)"]
+    values, fake, whole = corpus_page.tallies(every, excused, ["reference", "fake", "vmap"])
+    assert (values.ran, values.flags, values.excused) == (2, 0, 1)
+    assert (fake.ran, fake.flags, fake.cut) == (1, 1, 1)
+    assert (whole.row, whole.ran, whole.flags) == ("all", 3, 1)
+
+
+def test_results_are_kept_row_by_row(tmp_path):
+    file = tmp_path / "results.txt"
+    corpus_results.add(Result(WRONG, 1, {"fake": "failed", "vmap": "passed"}, {"fake": "A"}), file)
+    corpus_results.add(Result(RIGHT, 0, {"vmap": "cut short"}, {}, 20, 3, 7, "2026-01-02"), file)
+    corpus_results.add(Result(WRONG, 1, {"fake": "passed", "reference": "not run"}), file)
+    wrong, right = corpus_results.read(file)
+    assert right == Result(RIGHT, 0, {"vmap": "cut short"}, {}, 20, 3, 7, "2026-01-02")
+    assert wrong.rows == {"reference": "not run", "fake": "passed", "vmap": "passed"}
+    assert wrong.codes == {}
+    assert file.read_text().startswith("# reference fake vmap\n")
+
+
+def test_the_interval_is_wilsons():
+    assert corpus_page.interval(0, 2000) == pytest.approx((0.0, 0.00192), abs=1e-5)
+    assert corpus_page.interval(1, 38) == pytest.approx((0.0047, 0.1349), abs=1e-4)
+    assert corpus_page.interval(0, 0) == (0.0, 1.0)
+
+
+def test_the_page_has_what_the_results_say(tmp_path):
+    page = tmp_path / "corpus.md"
+    page.write_text(corpus_page.PAGE.read_text())
+    corpus_page.write(page, KEPT)
+    assert page.read_text() == corpus_page.PAGE.read_text(), "run make corpus, or its table"
+
+
+def test_every_row_of_the_results_is_a_check():
+    known = {one.name for one in checks.all_checks()}
+    assert {name for one in corpus_results.read(KEPT) for name in one.rows} <= known
