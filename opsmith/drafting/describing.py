@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -55,17 +56,35 @@ def described(
     floats = limits.dtypes(subject, sizes.values)
     returned = subject.results(sizes.values, HOST)
     assert returned is not None, "the example was taken"
-    shapes, worded = _shapes(
-        subject,
-        sizes,
-        found,
-        lambda call: subject.results(call, device),
-    )
+    listed = [isinstance(one, list) for one in returned]
+    dependent, _ = _data_dependent(subject, sizes, None)
+    means = plain = meaning.Meaning([()] * len(returned), {}, ())
+    if sampled and not dependent and not any(listed):
+        means = meaning.found(subject, sizes, floats, len(returned))
+
+    def on_device(call: Mapping[str, Any]) -> list[Any] | None:
+        return subject.results(call, device)
+
+    pinned = {name: limits.pinned(sizes.values[name]) for name in means.pinned}
+    narrowed = {**found, **pinned}
+    shapes, worded = _shapes(subject, sizes, narrowed, on_device, any(means.results))
+    if pinned and worded is None:  # a mark stands beside no plain ``Tensor``
+        narrowed, means = found, replace(plain, arguments=means.arguments)
+        shapes, worded = _shapes(subject, sizes, narrowed, on_device)
+    found = narrowed
     scalars = {
         one.name: _tried(one, found, sizes) for one in subject.arguments if not one.is_tensors
     }
     where = limits.nonempty_results(subject, sizes, scalars, worded or ())
     dependent, worded = _data_dependent(subject, sizes, worded)
+    if worded and not dependent:
+        fewer = [{**sizes.values, k: v[:1]} for k, v in sizes.values.items() if _is_specs(v)]
+        if any(_differs(subject, worded, sizes.all, call) for call in fewer):
+            worded = None
+    if worded and not dependent:
+        zeros = {name: {**sizes.all, name: 0} for name in sizes.all}
+        wrong = [name for name, at in zeros.items() if _differs(subject, worded, at, sizes.at(at))]
+        where = (*where, *(f"{name} >= 1" for name in wrong))
     variables = limits.index_dtypes(subject, sizes.values)
     labels = _labels(subject, sizes.values, floats, variables)
     results = list(zip(labels, worded or [None] * len(labels), strict=True))
@@ -75,10 +94,6 @@ def described(
         name: given[name] if given.get(name) is not None else value
         for name, value in sizes.values.items()
     }
-    listed = [isinstance(one, list) for one in returned]
-    means = meaning.Meaning([()] * len(returned), {}, ())
-    if sampled and not dependent and not any(listed) and shapes:
-        means = meaning.found(subject, sizes, floats, len(returned))
     return writing.Draft(
         subject,
         shown,
@@ -132,8 +147,12 @@ def _shapes(
     sizes: dimensions.Sizes,
     found: dict[str, limits.ValueLimits],
     results: dimensions.Results,
+    marked: bool = False,
 ) -> tuple[dict[str, str], list[str | None] | None]:
-    """Return shapes of arguments, and of results if they follow; this may narrow `found`."""
+    """Return shapes of arguments, and of results if they follow; this may narrow `found`.
+
+    A mark of a result is about a dimension, so that the result has a rank where it is `marked`.
+    """
     shapes = {
         one.name: sizes.text(one.name)
         for one in subject.arguments
@@ -148,7 +167,7 @@ def _shapes(
         if one.kind in ("int", "ints") and not one.optional and not one.written
     ]
     limited = [name for name in named if found[name].text]
-    if not limited and dimensions.any_rank(sizes, results):
+    if not limited and not marked and dimensions.any_rank(sizes, results):
         count = len(results(sizes.values) or ())
         return dict.fromkeys(shapes, "*shape"), ["*shape"] * count
     worded = dimensions.result_shapes(sizes, scalars, named, results)
@@ -160,6 +179,28 @@ def _shapes(
         worded = dimensions.result_shapes(sizes, fewer, named, results)
         found.update(pins)
     return shapes, worded
+
+
+def _is_specs(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], Spec)
+
+
+def _differs(
+    subject: Origin,
+    worded: Sequence[str | None],
+    sizes: Mapping[str, int],
+    call: Mapping[str, Any],
+) -> bool:
+    """Return whether a call that is accepted gives other shapes than those that were found."""
+    seen = subject.results(call, HOST) or []
+    known = {**call, **sizes}
+    return any(
+        word is not None
+        and isinstance(one, Spec)
+        and not word.startswith("*")
+        and [dimensions.size_of(each, known) for each in word.split()] != list(one.shape)
+        for word, one in zip(worded, seen, strict=False)
+    )
 
 
 def _tried(
@@ -187,10 +228,16 @@ def _labels(
     variables: Mapping[str, str],
 ) -> list[str]:
     """Return a name for each result's dtype; empty if no name expresses how it follows."""
-    seen = []
-    for dtype in floats or (torch.float32,):
-        returned = subject.results(limits.with_dtype(values, dtype), HOST) or []
-        seen.append([one[0].dtype if isinstance(one, list) else one.dtype for one in returned])
+
+    def seen_in(call: Mapping[str, Any]) -> list[torch.dtype]:
+        returned = subject.results(call, HOST) or []
+        return [one[0].dtype if isinstance(one, list) else one.dtype for one in returned]
+
+    seen = [seen_in(limits.with_dtype(values, one)) for one in floats or (torch.float32,)]
+    flags = [name for name, value in values.items() if isinstance(value, bool)]
+    flipped = [seen_in({**values, name: not values[name]}) for name in flags]
+    if any(one not in ([], seen_in(values)) for one in flipped):
+        return [""] * len(seen[0])
     labels = []
     for column in zip(*seen, strict=True):
         if len(set(column)) == 1 and not (column[0].is_floating_point and len(floats) > 1):
@@ -198,9 +245,8 @@ def _labels(
         else:
             labels.append(writing.label(column[0], floats) if column == floats else "")
     if variables:
-        usual = subject.results(values, HOST) or []
-        changed = subject.results(limits.with_index_dtype(values, list(variables)), HOST) or []
-        for k, pair in enumerate(zip(usual, changed, strict=True)):
+        changed = seen_in(limits.with_index_dtype(values, list(variables)))
+        for k, pair in enumerate(zip(seen_in(values), changed, strict=True)):
             if pair[0] != pair[1]:
                 labels[k] = next(iter(variables.values()))
     return labels
@@ -211,6 +257,13 @@ def _data_dependent(
 ) -> tuple[list[str], list[str | None] | None]:
     """Return the sizes that depend on the tensors' values, and result shapes that name them."""
     runs = [subject.results(sizes.values, HOST, seed) for seed in range(4)]
+    for number in (1, 5):  # integers are 0 in the others
+        filled = {
+            name: torch.full(value.shape, number, dtype=value.dtype)
+            for name, value in sizes.values.items()
+            if isinstance(value, Spec) and _is_integer(value)
+        }
+        runs += [subject.results({**sizes.values, **filled}, HOST)] if filled else []
     if subject.has_python_fake:
         runs.append(subject.traced(sizes.values))
     known = [run for run in runs if run is not None]

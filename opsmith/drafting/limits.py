@@ -250,8 +250,17 @@ def _is_small(number: Any) -> bool:
 
 
 def dtypes(subject: Origin, values: Mapping[str, Any]) -> tuple[torch.dtype, ...]:
-    """Return the floating-point dtypes that the operator accepts, if all such tensors share one."""
-    return tuple(one for one in FLOATING if subject.takes([with_dtype(values, one)])[0])
+    """Return the floating-point dtypes that the operator accepts, if all such tensors share one.
+
+    A declaration carries none of which a result has a dtype that it does not know (complex32).
+    """
+
+    def is_carried(dtype: torch.dtype) -> bool:
+        seen = subject.results(with_dtype(values, dtype), HOST)
+        known = [one.dtype in DTYPES.values() for one in seen or () if isinstance(one, Spec)]
+        return seen is not None and all(known)
+
+    return tuple(filter(is_carried, FLOATING))
 
 
 def with_dtype(values: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Any]:

@@ -28,12 +28,14 @@ class Meaning:
     Attributes:
         results: the marks of each result, as a declaration writes them.
         arguments: the mark of each argument that has one, by name.
-        notes: what a declaration can say only after an edit, as sentences.
+        notes: remarks on the declaration, as sentences.
+        pinned: the arguments to fix at the example's values, since they change what a result means.
     """
 
     results: Sequence[tuple[str, ...]]
     arguments: Mapping[str, str]
     notes: Sequence[str]
+    pinned: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -53,28 +55,32 @@ def found(subject: Origin, sizes: Sizes, floats: Sequence[torch.dtype], count: i
         floats: the floating-point dtypes that it accepts.
         count: the number of results.
     """
-    usual = list(_calls(subject, sizes, {}))
-    every = list(_calls(subject, sizes, _choices(subject)))
-    if len(usual) < 2:
+    choices = _choices(subject)
+    every = list(_calls(subject, sizes, choices))
+    if len(list(_calls(subject, sizes, {}))) < 2:
         return Meaning([()] * count, {}, ())
     marks: list[tuple[str, ...]] = []
-    notes = []
+    notes, pinned = [], []
     for position in range(count):
-        by = _selects(every, position)
-        if by is None and (once := _selects(usual, position)) is not None:
-            notes.append(
-                f"Result {position} holds indices that select, as {_written(usual, once)} says, "
-                "while the other arguments stay as in the example: fix those that change it "
-                "(Between(1, 1)), and write that beside the result, so that equal values may be "
-                "exchanged."
-            )
+        seen, by = every, _selects(every, position)
+        for name in choices if by is None else ():
+            others = {one: values for one, values in choices.items() if one != name}
+            seen = list(_calls(subject, sizes, others))
+            by = _selects(seen, position)
+            if by is not None:
+                pinned.append(name)
+                notes.append(
+                    f"{name!r} decides along which dimension result {position} selects, and is "
+                    "fixed. Declare another operator for each dimension that you need."
+                )
+                break
         marks.append(
             (
-                *([_written(every, by)] if by else []),
+                *([_written(seen, by)] if by else []),
                 *(["Sorted()"] if _sorted(every, position) else []),
             )
         )
-    return Meaning(marks, _unspecified(subject, sizes, floats), notes)
+    return Meaning(marks, _unspecified(subject, sizes, floats), notes, pinned)
 
 
 def _choices(subject: Origin) -> dict[str, Sequence[Any]]:
@@ -127,6 +133,8 @@ def _selects(seen: Sequence[_Seen], position: int) -> _By | None:
         index = one.results[position]
         if not isinstance(index, Tensor) or index.dtype not in (torch.int32, torch.int64):
             return None
+        if not index.numel():
+            continue
         fits = {
             (name, dim)
             for name, values in one.given.items()
@@ -143,7 +151,7 @@ def _picks(values: Tensor, dim: int, index: Tensor, others: Sequence[Any]) -> bo
     alone = index.dim() == values.dim() - 1
     wide = index.long().unsqueeze(dim) if alone else index.long()
     shapes = [[*t.shape[:dim], *t.shape[dim + 1 :]] for t in (values, wide)]
-    if wide.dim() != values.dim() or shapes[0] != shapes[1] or not wide.numel():
+    if wide.dim() != values.dim() or shapes[0] != shapes[1]:
         return False
     if values.shape[dim] < 2 or wide.min() < 0 or wide.max() >= values.shape[dim]:
         return False
@@ -151,8 +159,10 @@ def _picks(values: Tensor, dim: int, index: Tensor, others: Sequence[Any]) -> bo
     held = picked.squeeze(dim) if alone else picked
     if any(isinstance(other, Tensor) and torch.equal(other, held) for other in others):
         return True
-    ends = (values.amax(dim, keepdim=True), values.amin(dim, keepdim=True))
-    return wide.shape[dim] == 1 and any(torch.equal(picked, end) for end in ends)
+    if wide.shape[dim] not in (1, values.shape[dim]):
+        return False
+    orders = (values.sort(dim, descending=down).values for down in (False, True))
+    return any(torch.equal(picked, one.narrow(dim, 0, wide.shape[dim])) for one in orders)
 
 
 def _written(seen: Sequence[_Seen], by: _By) -> str:

@@ -47,6 +47,38 @@ def along(x, dim):
     return x.min(dim)
 
 
+def ranked(x):
+    return x.argsort()
+
+
+def kept(x, dim, keepdim):
+    return x.min(dim, keepdim=keepdim)
+
+
+def counted(x):
+    if x.device.type == "meta":
+        raise NotImplementedError
+    return torch.bincount(x)
+
+
+def widened(x, wide=False):
+    return x.sum(0).to(torch.float64 if wide else torch.float32)
+
+
+def beside(several):
+    return torch.column_stack(list(several))
+
+
+def product(x, y):
+    if x.dim() != 2 or y.dim() != 2 or x.shape[1] != y.shape[0]:
+        raise RuntimeError("other")
+    return x @ y if x.shape[1] else x.new_zeros(0, 0)
+
+
+def paired(x, y):
+    return torch.complex(x, y)
+
+
 def finite(x):
     if x.device.type != "meta" and not x.isfinite().all():
         raise RuntimeError("finite numbers")
@@ -73,6 +105,13 @@ KERNELS = {
     "nearest(Tensor a, Tensor b) -> (Tensor, Tensor)": nearest,
     "farthest(Tensor x) -> (Tensor, Tensor)": farthest,
     "along(Tensor x, int dim) -> (Tensor, Tensor)": along,
+    "ranked(Tensor x) -> Tensor": ranked,
+    "beside(Tensor[] several) -> Tensor": beside,
+    "product(Tensor x, Tensor y) -> Tensor": product,
+    "paired(Tensor x, Tensor y) -> Tensor": paired,
+    "kept(Tensor x, int dim, bool keepdim) -> (Tensor, Tensor)": kept,
+    "counted(Tensor x) -> Tensor": counted,
+    "widened(Tensor x, bool wide=False) -> Tensor": widened,
     "finite(Tensor x) -> Tensor": finite,
     "without_nan(Tensor x) -> Tensor": without_nan,
     "valid(Tensor x, Tensor window) -> Tensor": valid,
@@ -132,7 +171,21 @@ def defined():
                 ') -> tuple[Float[Tensor, "N"], Annotated[Int64[Tensor, "N"], Selects("x")]]:',
             ],
         ),
-        ("along", ['Result 1 holds indices that select, as Selects("x") says, while the other']),
+        (
+            "along",
+            [
+                "'dim' decides along which dimension result 1 selects, and is fixed.",
+                "    dim: Annotated[int, Between(1, 1)],",
+                'Annotated[Int64[Tensor, "N"], Selects("x")]]:',
+            ],
+        ),
+        ("ranked", [') -> Annotated[Int64[Tensor, "N C"], Selects("x")]:']),
+        ("kept", [") -> tuple[Tensor, Tensor]:", "    dim: Annotated[int, Between(-2, 1)],"]),
+        ("beside", ['    several: list[Float[Tensor, "N C"]],', ") -> Tensor:"]),
+        ("product", [', where=("C >= 1",))', ') -> Float[Tensor, "N M"]:']),
+        ("paired", ['    dtypes = ["float32", "float64"]', ") -> Tensor:"]),
+        ("counted", ['data_dependent=("K",)', ') -> Int64[Tensor, "K"]:']),
+        ("widened", ["    wide: bool = False,", ") -> Tensor:"]),
         (
             "finite",
             [
@@ -166,7 +219,7 @@ def test_a_computed_size_that_must_not_be_0_is_drafted_as_a_condition():
 def checks_dtype(operator):
     """A dtype for the cases of an operator, or one for each of its variables."""
     variables = {
-        v.label: torch.float64 if v.label == "Float" else torch.int32
+        v.label: torch.float64 if "Float" in v.label else torch.int32
         for v in operator.signature.dtype_variables
     }
     return variables if len(variables) > 1 else next(iter(variables.values()))

@@ -78,21 +78,21 @@ ELEMENTWISE = 'Float[Tensor, "*shape"]'
             "aten::sort",
             [
                 'self: Float[Tensor, "N C"]',
-                "dim: Annotated[int, Between(-2, 1)] = -1",
+                "dim: Annotated[int, Between(-1, -1)] = -1",
                 "descending: bool = False",
             ],
-            'tuple[Float[Tensor, "N C"], Int64[Tensor, "N C"]]',
+            'tuple[Float[Tensor, "N C"], Annotated[Int64[Tensor, "N C"], Selects("self")]]',
         ),
         (
             "aten::topk",
             [
                 'self: Float[Tensor, "N C"]',
                 'k: Annotated[int, Between(0, "C")]',
-                "dim: Annotated[int, Between(-2, 1)] = -1",
+                "dim: Annotated[int, Between(-1, -1)] = -1",
                 "largest: bool = True",
                 "sorted: bool = True",
             ],
-            "tuple[Tensor, Tensor]",
+            'tuple[Float[Tensor, "N {k}"], Annotated[Int64[Tensor, "N {k}"], Selects("self")]]',
         ),
         (
             "aten::cat",
