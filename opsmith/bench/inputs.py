@@ -73,12 +73,13 @@ class Batch:
         return {"arguments": describe_arguments(self.first), "count": self.count}
 
     def payload(self) -> bytes:
-        """Return the bytes of every block."""
-        return b"".join(
-            block.reshape(-1).view(torch.uint8).numpy().tobytes()
+        """Return the bytes of each set."""
+        columns = [
+            block.reshape(self.count, -1).view(torch.uint8)
             for block in self.blocks.values()
             if block.numel()
-        )
+        ]
+        return torch.cat(columns, 1).numpy().tobytes() if columns else b""
 
     def arguments(self, number: int) -> Arguments:
         """Return the arguments of one call."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ class _Timed:
         self._candidates: dict[str, Any] = {}
         self._ready: dict[str, Any] = {}
         self._sets: list[dict[str, Any]] = []
+        self._memory: list[dict[str, Any]] = []
         self._described: Any = None
         self._flushing: Any = None
         self._device = HOST
@@ -69,7 +70,7 @@ class _Timed:
             found = list(references(operator, request["device"]))
         else:
             found = list(contestants(operator))
-        self._ready, self._sets = {}, []
+        self._ready, self._sets, self._memory = {}, [], []
         self._candidates = {one.name: one for one in found}
         listed = [[one.name, one.device, one.obstacle] for one in found]
         return {"event": "loaded", "contestants": listed}, b""
@@ -96,7 +97,7 @@ class _Timed:
         """Drop everything that was prepared, since other sizes follow."""
         import torch
 
-        self._ready, self._sets = {}, []
+        self._ready, self._sets, self._memory = {}, [], []
         # torch.compile counts how often a function was compiled, and does not forget dropped
         # results.
         torch.compiler.reset()
@@ -104,8 +105,9 @@ class _Timed:
 
     def do_place(self, request: dict[str, Any], payload: bytes) -> Reply:
         """Receive sets of arguments, into the memory of the previous sets if these fit."""
-        known = self._sets if self._described == request["arguments"] else []
-        self._sets = self._placed(request, payload, known)
+        if self._described != request["arguments"]:
+            self._memory = []
+        self._sets = self._placed(request, payload, self._memory)
         self._described = request["arguments"]
         return {"event": "placed"}, b""
 
@@ -210,37 +212,18 @@ class _Timed:
     def _placed(
         self, request: dict[str, Any], payload: bytes, known: list[dict[str, Any]]
     ) -> list[dict[str, Any]]:
-        """Read sets of arguments from bytes.
+        """Read sets of arguments, each into the memory of `known` that has its place."""
+        from opsmith.checks.isolation.wire import ArgumentReader, Reader
 
-        The bytes of one tensor in all sets follow each other.
-        """
-        count = request["count"]
-        sets: list[dict[str, Any]] = [{} for _ in range(count)]
-        reading = _Blocks(payload, count)
-        for name, description in request["arguments"].items():
-            many = self._values(description, reading, [one.get(name) for one in known])
-            for one, value in zip(sets, many, strict=False):
-                one[name] = value
-        return sets
-
-    def _values(
-        self, description: dict[str, Any], reading: _Blocks, known: list[Any]
-    ) -> Iterator[Any]:
-        match description["kind"]:
-            case "tensor":
-                yield from reading.tensors(description, known, self._device)
-            case "plain":
-                yield from [description["value"]] * reading.count
-            case "complex":
-                yield from [complex(*description["parts"])] * reading.count
-            case kind:
-                make = tuple if kind == "tuple" else list
-                columns = [
-                    list(self._values(item, reading, [one[position] for one in known]))
-                    for position, item in enumerate(description["items"])
-                ]
-                for number in range(reading.count):
-                    yield make(column[number] for column in columns)
+        del known[request["count"] :]
+        known += [{} for _ in range(request["count"] - len(known))]
+        reader = Reader(payload)
+        found = []
+        for memory in known:
+            made = ArgumentReader(memory, reader, self._device)
+            described = request["arguments"].items()
+            found.append({name: made.value(name, one) for name, one in described})
+        return found
 
 
 def _memories(bound: Any) -> set[int]:
@@ -258,38 +241,6 @@ def _memories(bound: Any) -> set[int]:
 
 def _copied(results: list[Any]) -> list[Any]:
     return [result.detach().cpu().clone() for result in results]
-
-
-class _Blocks:
-    """Reads tensors from bytes, in which one tensor of all sets precedes the next tensor.
-
-    Args:
-        payload: the bytes.
-        count: number of sets.
-    """
-
-    def __init__(self, payload: bytes, count: int) -> None:
-        self._payload = memoryview(payload)
-        self.count = count
-
-    def tensors(self, description: dict[str, Any], known: list[Any], device: str) -> Iterator[Any]:
-        """Yield the next tensor of each set, in the memory of the known tensors if any."""
-        import torch
-
-        from opsmith.operators.core.arguments import DTYPES
-
-        dtype, shape = DTYPES[description["dtype"]], description["shape"]
-        size = description["bytes"]
-        for number in range(self.count):
-            data, self._payload = self._payload[:size], self._payload[size:]
-            if number < len(known):
-                tensor = known[number]
-            else:
-                tensor = torch.empty(shape, dtype=dtype, device=device)
-            if size:
-                source = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-                tensor.view(-1).view(torch.uint8).copy_(source)
-            yield tensor
 
 
 class _Quiet:

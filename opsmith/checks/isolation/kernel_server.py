@@ -11,7 +11,6 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
 from opsmith.checks.cases.failure import Failure
@@ -19,6 +18,7 @@ from opsmith.checks.isolation.call_ways import call_in
 from opsmith.checks.isolation.fork_detection import FORK_CODE, FORKED, Forks
 from opsmith.checks.isolation.user_traceback import raised
 from opsmith.checks.isolation.wire import (
+    ArgumentReader,
     Reader,
     describe_result,
     element_bytes,
@@ -27,7 +27,6 @@ from opsmith.checks.isolation.wire import (
 )
 from opsmith.checks.numerics.gradients import COTANGENTS, differentiate
 from opsmith.operators import Operator
-from opsmith.operators.core.arguments import DTYPES
 from opsmith.operators.core.torch_threads import threads
 from opsmith.system.processes.supervisor import Reply, answer_all, supervise, take_requests
 
@@ -115,7 +114,7 @@ class _KernelCalls:
     def call(self, request: dict[str, Any], payload: bytes) -> Reply:
         """Call an operator, or differentiate it."""
         operator = self._source.operator(request["operator"])
-        made = _Arguments(self._memory, Reader(payload), request["device"])
+        made = ArgumentReader(self._memory, Reader(payload), request["device"])
         arguments = {
             name: made.value(name, description)
             for name, description in request["arguments"].items()
@@ -125,7 +124,7 @@ class _KernelCalls:
             return _differentiated(operator, request, arguments, cotangents)
         with threads(request["threads"]):
             for _ in range(request["repeats"]):
-                own = _Arguments({}, Reader(payload), request["device"])
+                own = ArgumentReader({}, Reader(payload), request["device"])
                 others = {
                     name: own.value(name, description)
                     for name, description in request["arguments"].items()
@@ -179,57 +178,6 @@ def _differentiated(
     chunks = [element_bytes(one) for one in every if one is not None]
     after = memories_in({**arguments, COTANGENTS: cotangents})
     return reply, b"".join([*chunks, *(storage_bytes(after[name]) for name in request["after"])])
-
-
-class _Arguments:
-    """A factory of arguments from received descriptions and bytes."""
-
-    def __init__(self, memory: dict[str, Tensor], reader: Reader, device: str) -> None:
-        self._known = memory
-        self._reader = reader
-        self._device = device
-        self._memory: dict[str, Tensor] = {}
-        self._made: dict[str, Tensor] = {}
-
-    def value(self, name: str, description: dict[str, Any]) -> Any:
-        """Create one argument."""
-        match description["kind"]:
-            case "plain":
-                return description["value"]
-            case "complex":
-                return complex(*description["parts"])
-            case "tensor":
-                self._made[name] = self._tensor(name, description)
-                return self._made[name]
-            case "same":
-                return self._made[description["name"]]
-        items = [
-            self.value(f"{name}[{position}]", item)
-            for position, item in enumerate(description["items"])
-        ]
-        return tuple(items) if description["kind"] == "tuple" else items
-
-    def _tensor(self, name: str, description: dict[str, Any]) -> Tensor:
-        first = description["memory"]
-        if first == name:
-            self._memory[name] = self._filled(name, description["bytes"])
-        return torch.empty(0, dtype=DTYPES[description["dtype"]], device=self._device).set_(
-            self._memory[first].untyped_storage(),
-            description["offset"],
-            description["shape"],
-            description["strides"],
-        )
-
-    def _filled(self, name: str, count: int) -> Tensor:
-        """Fill memory with the next bytes; reuse an earlier call's memory if its size is equal."""
-        memory = self._known.get(name)
-        if memory is None or memory.numel() != count:
-            memory = torch.empty(count, dtype=torch.uint8, device=self._device)
-            self._known[name] = memory
-        if count:
-            data = bytearray(self._reader.take(count))
-            memory.copy_(torch.frombuffer(data, dtype=torch.uint8))
-        return memory
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from opsmith.checks.isolation.kernel_server import _Arguments
 from opsmith.checks.isolation.wire import (
+    ArgumentReader,
     Reader,
     WireError,
     describe_arguments,
@@ -41,7 +41,7 @@ def test_a_result_arrives_with_its_values(tensor):
 
 def _sent(arguments):
     data = b"".join(storage_bytes(tensor) for tensor in memories_in(arguments).values())
-    made = _Arguments({}, Reader(data), "cpu")
+    made = ArgumentReader({}, Reader(data), "cpu")
     return {
         name: made.value(name, described)
         for name, described in describe_arguments(arguments).items()
