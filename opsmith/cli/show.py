@@ -9,7 +9,6 @@ import typer
 
 from opsmith.cli import output
 from opsmith.cli.options import Debug, Files, in_a_folder
-from opsmith.compat.torch_ops import overload_schema
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -59,6 +58,8 @@ def tree(operator: "Operator") -> "Tree":
     """Return the tree of one operator: its schema, kernels, derivatives, shards and runtimes."""
     from rich.markup import escape
     from rich.tree import Tree
+
+    from opsmith.compat.torch_ops import overload_schema
 
     root = Tree(f"[bold]{operator.name}[/]")
     for title, lines in (
