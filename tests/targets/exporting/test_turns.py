@@ -114,7 +114,7 @@ def test_a_thread_beside_an_export_gets_the_len_of_python(tmp_path):
 
 
 def test_a_forked_process_exports_while_another_thread_has_its_turn():
-    from opsmith.targets.exporting import turns
+    from opsmith.targets.exporting import export as turns
 
     held, release = threading.Event(), threading.Event()
 
