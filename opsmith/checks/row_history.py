@@ -72,7 +72,7 @@ class History:
             )
 
     def settle(self, row: Row, check: Check, subject: Subject, before: Sequence[str]) -> Row:
-        """Return a finished row, as one that did not run if another one tells its cause.
+        """Return a row that failed, as one that did not run if another one tells its cause.
 
         Args:
             row: the row.
@@ -80,8 +80,6 @@ class History:
             subject: its subject.
             before: the checks that come earlier; what a later one finds is no cause of this one's.
         """
-        if row.status != "failed":
-            return row
         if self.lifeless not in ("", row.check) and check.name != "dispatch":
             why = self.obstacle(check)
             return not_run(check, subject, why) if why else row
@@ -126,6 +124,8 @@ class FirstToTell:
 
     def settle(self, position: int, row: Row) -> Row:
         """Return the row, or a row that was not run if another row reports the same."""
+        if row.status != "failed":
+            return row
         subject, check = self._plan[position]
         kernel = kernel_of(subject)
         before = [c.name for other, c in self._plan[:position] if kernel_of(other) == kernel]

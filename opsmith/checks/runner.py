@@ -161,6 +161,7 @@ def run(
             return _row(check, subject, shared, worker, history) if isolate else None
 
         helpers = min(jobs - 1, schedule.helpers()) if isolate and not first else 0
+        schedule.alone = not helpers
         with helped(schedule, plan, run_row, helpers):
             while (position := schedule.take()) is not None:
                 row = run_row(position, worker)
@@ -324,7 +325,8 @@ def run_check(
         status, message = trial.passed()
     except Inapplicable as reason:
         status, message = "not applicable", str(reason)
-    except Failure as failure:
+    except Failure as found:
+        failure = trial.cause_of(found)
         status, message, code = "failed", str(failure), failure.code
         if failure.case is not None:
             case, replay.key = failure.case.describe(), failure.case.digest

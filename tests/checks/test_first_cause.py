@@ -12,7 +12,10 @@ from torch import Tensor
 import opsmith
 from opsmith import checks
 from opsmith.checks.cases.failure import LIFELESS
+from opsmith.checks.cases.subject import Subject
+from opsmith.checks.protocol import all_checks
 from opsmith.checks.report.rows import Row
+from opsmith.checks.row_history import History
 from opsmith.checks.run_report import Report
 
 SELECT = ["dispatch", "reference", "layouts", "empty-sizes", "mutation", "aliasing"]
@@ -71,10 +74,9 @@ def test_of_a_kernel_that_ends_its_process_one_row_fails():
 @pytest.mark.parametrize("kernel", [_raises_if_small, _raises_in_single])
 def test_a_kernel_that_returns_somewhere_is_tried_everywhere(kernel):
     operator = declared(kernel.__name__, kernel)
-    report = checks.run(operator, select=SELECT, isolate=False)
-    assert [row.status for row in report.rows[:2]] == ["failed", "failed"]
-    assert "not run" not in {row.status for row in report.rows}
-    assert LIFELESS not in report.rows[1].message
+    (row,) = checks.run(operator, select=["reference"], isolate=False).rows
+    assert row.status == "failed"
+    assert LIFELESS not in row.message
 
 
 def test_first_ends_with_the_first_failure_of_each_operator():
@@ -165,8 +167,8 @@ two_names.register_kernel("cpu", lambda x, w: x * w)
 
 
 def test_a_declaration_that_the_reference_contradicts_is_told_as_that_with_the_size():
-    report = checks.run(two_names, select=["dispatch", "reference"], isolate=False, examples=20)
-    for row in report.rows:
+    for check in ("dispatch", "reference"):
+        (row,) = checks.run(two_names, select=[check], isolate=False, examples=20).rows
         assert row.code == "OPS-RESULT-DECLARED"
         pattern = (
             r'declaration and reference disagree: the result is Float32\[Tensor, "N C"\], '
@@ -216,3 +218,134 @@ def test_what_is_cut_short_since_the_reference_is_slow_says_so_and_in_which_case
     (row,) = checks.run(slow_kernel, select=["reference"], isolate=False, seconds=0.5).rows
     assert row.status == "cut short"
     assert "The reference" not in row.message
+
+
+@opsmith.op("first_cause::weighed")
+def weighed(x: Float32[Tensor, "N C"], w: Float32[Tensor, "C"]) -> Float32[Tensor, "N C"]:
+    return x * w
+
+
+def _save_all(ctx, inputs, output):
+    ctx.save_for_backward(*inputs)
+
+
+def _halved(ctx, grad):
+    x, w = ctx.saved_tensors
+    return grad * w / 2, (grad * x).sum(0)
+
+
+def test_of_three_faults_three_failures_are_told_and_no_row_repeats_one():
+    weighed.register_kernel("cpu", lambda x, w: x * w + 1)
+    weighed.register_fake(lambda x, w: x.new_empty(x.shape, dtype=torch.float64))
+    weighed.register_autograd(_halved, setup_context=_save_all)
+    derived = ["gradcheck", "double-backward", "nested-gradients", "vmap", "opcheck", "compile"]
+    select = [*SELECT, "fake", "gradient", "determinism", *derived, "onnx-inline"]
+    report = checks.run(weighed, select=select, isolate=False, examples=8)
+    assert [(row.check, row.code) for row in report.failures] == [
+        ("reference", "OPS-VALUE-WRONG"),
+        ("fake", "OPS-FAKE-DTYPE"),
+        ("gradient", "OPS-GRADIENT-WRONG"),
+    ]
+    told = {row.check: row.message for row in report.rows if row.status == "not run"}
+    assert told == {
+        **dict.fromkeys(
+            ["layouts", "empty-sizes", "determinism", "vmap", "compile"],
+            "not run because of reference",
+        ),
+        "gradcheck": "not run because of reference",
+        "double-backward": "not run because of gradient",
+        "nested-gradients": "not run because of gradient",
+        "opcheck": "not run because of fake",
+    }
+    ran = {row.check for row in report.rows if row.status == "passed"}
+    assert ran == {"dispatch", "mutation", "aliasing", "onnx-inline"}
+
+
+def test_what_is_wrong_under_a_condition_leaves_other_rows_something_to_find():
+    def of_zeros(x: Tensor) -> Tensor:
+        return torch.where(x == 0, 1.0, x * 2) if x.is_contiguous() else x * 3
+
+    report = checks.run(declared("of_zeros", of_zeros), select=SELECT, isolate=False)
+    assert [(row.check, row.code) for row in report.failures] == [
+        ("reference", "OPS-VALUE-ZERO"),
+        ("layouts", "OPS-LAYOUT-STRIDE"),
+    ]
+
+
+@pytest.mark.parametrize("check", ["vmap", "export"])
+def test_a_transform_or_a_runtime_is_named_only_where_a_plain_call_is_right(check):
+    (row,) = checks.run(
+        declared(f"of_{check}", lambda x: x * 3), select=[check], isolate=False
+    ).rows
+    assert row.code == "OPS-VALUE-WRONG"
+    assert row.message.startswith("called plainly: the result[")
+
+
+def _in_vmap(info, in_dims, x):
+    return x * 3, in_dims[0]
+
+
+def test_a_transform_is_named_where_a_plain_call_is_right():
+    operator = declared("in_vmap", lambda x: x * 2)
+    operator.register_vmap(_in_vmap)
+    (row,) = checks.run(operator, select=["vmap"], isolate=False).rows
+    assert row.code == "OPS-VMAP-WRONG"
+
+
+# --- how failures are joined ----------------------------------------------------------------------
+
+
+def told(*failed: tuple[str, str, str]) -> list[str]:
+    """Return the checks whose rows stay failed, of a kernel whose checks ran in this order."""
+    history = History()
+    rows = [Row("a::b", "cpu", name, "failed", code=f"OPS-{c}", blame=b) for name, c, b in failed]
+    for row in rows:
+        history.learn(row)
+    known = {one.name: one for one in all_checks()}
+    subject = Subject(sine, "reference", "cpu")
+    left = []
+    for position, row in enumerate(rows):
+        before = [one.check for one in rows[:position]]
+        if history.settle(row, known[row.check], subject, before).status == "failed":
+            left.append(row.check)
+    return left
+
+
+@pytest.mark.parametrize(
+    ("failed", "causes"),
+    [
+        # Memory tells why values are wrong, whichever comes first, and a crash.
+        ([("bounds", "MEMORY-BOUNDS", ""), ("reference", "VALUE-RANGE", "")], ["bounds"]),
+        ([("dispatch", "CALL-CRASH", ""), ("bounds", "MEMORY-BOUNDS", "")], ["bounds"]),
+        # Of what is wrong with the values, `reference` tells most.
+        ([("bounds", "VALUE-WRONG", ""), ("reference", "VALUE-NAN", "")], ["reference"]),
+        ([("dispatch", "CALL-RAISED", ""), ("reference", "CALL-RAISED", "")], ["reference"]),
+        # A race.
+        ([("schedules", "SCHEDULES-SPLIT", ""), ("reference", "STATE-EARLIER", "")], ["schedules"]),
+        # Conditions of different kinds are causes of their own.
+        (
+            [("reference", "VALUE-NAN-LOST", ""), ("empty-sizes", "SIZE-SMALL", "")],
+            ["reference", "empty-sizes"],
+        ),
+        ([("reference", "VALUE-WRONG", ""), ("empty-sizes", "SIZE-SMALL", "")], ["reference"]),
+        ([("reference", "VALUE-RANGE", ""), ("export", "VALUE-WRONG", "")], ["reference"]),
+        # Runtimes fail for causes of their own.
+        (
+            [("jax", "TARGET-WRONG", ""), ("onnxruntime", "TARGET-WRONG", "")],
+            ["jax", "onnxruntime"],
+        ),
+        # What is wrong in one function of the author's is one cause, and no other function's.
+        (
+            [("gradient", "GRADIENT-WRONG", "b.py:1"), ("compile", "COMPILE-WRONG", "b.py:1")],
+            ["gradient"],
+        ),
+        (
+            [("reference", "VALUE-WRONG", ""), ("gradient", "GRADIENT-WRONG", "b.py:1")],
+            ["reference", "gradient"],
+        ),
+        # A declaration that its reference contradicts explains all that a plain call does wrong.
+        ([("dispatch", "RESULT-DECLARED", ""), ("reference", "CALL-RAISED", "")], ["dispatch"]),
+    ],
+)
+def test_failures_of_one_cause_are_one_failure(failed, causes):
+    assert told(*failed) == causes

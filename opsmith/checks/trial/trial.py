@@ -34,6 +34,17 @@ if TYPE_CHECKING:
     from opsmith.targets import Route, Target
 
 
+#: The codes of wrong values in calls that are not plain.
+_NOT_PLAIN = (
+    "OPS-TARGET-WRONG",
+    "OPS-COMPILE-WRONG",
+    "OPS-EXPORT-WRONG",
+    "OPS-VMAP-WRONG",
+    "OPS-SHARDING-WRONG",
+    "OPS-PARALLEL-DIMS-CLAIM",
+)
+
+
 class Trial:
     """One check of one kernel: what the check calls, and the objects that do it.
 
@@ -272,6 +283,25 @@ class Trial:
             )
 
     # --- what the check comes to -------------------------------------------------------------
+
+    def cause_of(self, failure: Failure) -> Failure:
+        """Return the failure of a plain call of the case, if that is wrong too; else `failure`.
+
+        Only where a plain call is right, a runtime or a transform is to blame.
+        """
+        case = failure.run_with or failure.case
+        blamed = failure.blame or self.attribution.blame
+        if case is None or blamed or failure.code not in _NOT_PLAIN:
+            return failure
+        self.attribution.wrong = ""
+        try:
+            self.compare(self.run(self.make(case)), self.truth(case), "called plainly")
+        except Failure as plain:
+            plain.case = case
+            return plain
+        except Exception:
+            return failure
+        return failure
 
     def passed(self) -> tuple[Status, str]:
         """Return the status of a check without failures, and the reason if it was cut short.

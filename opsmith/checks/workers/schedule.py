@@ -32,6 +32,9 @@ class Schedule:
         on_row: called with the rows in the order of the plan, with each as soon as it and the rows
             before it are done.
         settle: returns the row to keep for a position and its row; called in the order of the plan.
+
+    Attributes:
+        alone: whether there is no helper; the rows then run in the order of the plan.
     """
 
     def __init__(
@@ -41,7 +44,12 @@ class Schedule:
         on_row: Callable[[Row], None] | None = None,
         settle: Callable[[int, Row], Row] = lambda position, row: row,
     ) -> None:
+        self.alone = False
         self._plan = plan
+        #: By kernel: the position of each check.
+        self._places: dict[tuple[str, str], dict[str, int]] = {}
+        for position, planned in enumerate(plan):
+            self._places.setdefault(_kernel_of(planned), {})[planned[1].name] = position
         self._progress = progress
         self._on_row = on_row
         self._settle = settle
@@ -140,7 +148,7 @@ class Schedule:
 
         def rank(position: int) -> tuple[bool, bool, bool, bool, int]:
             check = self._plan[position][1]
-            if helper_of is None and not check.compiles:
+            if self.alone or (helper_of is None and not check.compiles):
                 return False, False, False, False, position
             unwanted = check.compiles == (helper_of is None)
             other = check.runtime != helper_of
@@ -168,13 +176,8 @@ class Schedule:
 
     def _are_done(self, position: int, names: Sequence[str]) -> bool:
         """Return whether the checks of these names are done for the kernel of a row."""
-        subject = self._plan[position][0]
-        return not any(
-            check.name in names
-            and other not in self._rows
-            and (one.operator.name, one.kernel) == (subject.operator.name, subject.kernel)
-            for other, (one, check) in enumerate(self._plan)
-        )
+        places = self._places[_kernel_of(self._plan[position])]
+        return all(places[name] in self._rows for name in names if name in places)
 
     def _tell(self) -> None:
         if self._progress is None:
@@ -187,13 +190,17 @@ class Schedule:
         self._progress(len(self._rows), len(self._plan), ", ".join(what))
 
 
+def _kernel_of(planned: Planned) -> tuple[str, str]:
+    return planned[0].operator.name, planned[0].kernel
+
+
 def _backwards(plan: Sequence[Planned]) -> list[int]:
     """Return the rank of each position when the runtimes of each kernel are taken in reverse."""
     first: dict[tuple[str, ...], int] = {}
     keys = []
-    for position, (subject, check) in enumerate(plan):
-        kernel = (subject.operator.name, subject.kernel)
-        runtime = (*kernel, check.runtime)
+    for position, planned in enumerate(plan):
+        kernel = _kernel_of(planned)
+        runtime = (*kernel, planned[1].runtime)
         keys.append((first.setdefault(kernel, position), -first.setdefault(runtime, position)))
     turns = [0] * len(plan)
     for index, position in enumerate(sorted(range(len(plan)), key=keys.__getitem__)):
