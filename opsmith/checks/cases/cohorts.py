@@ -245,7 +245,9 @@ def _long_sums(
 
 def values(signature: Signature, dtype: str | None) -> Iterator[Cohort]:
     """Yield cases whose tensors hold other values than normally distributed ones."""
-    for kind in (*FLOATS, *ARRANGEMENTS, MAGNITUDES, ONE_MAGNITUDE):
+    kinds = (*FLOATS, *ARRANGEMENTS, MAGNITUDES, ONE_MAGNITUDE)
+    # Zeros are equal too, so equal numbers come first.
+    for kind in sorted(kinds, key=lambda kind: _CODES[kind] != "OPS-VALUE-ORDER"):
         if any(takes(p, _dtype(signature, p, dtype), kind) for p in signature.tensors):
             # The few special elements have to reach the places where the operator handles them.
             examples = _EXAMPLES.get(kind, 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from opsmith.checks.cases.case import Case
+from opsmith.operators.core.validation import ResultError, SharedMemoryError
 
 #: The line of a failure of which no call returned.
 LIFELESS = "No call of the kernel returned, whatever the sizes and dtypes."
@@ -40,6 +41,13 @@ class Failure(Exception):
         self.code = code
         self.blame = ""
         self.crashed = self.final = False
+
+
+def code_of(error: BaseException, otherwise: str) -> str:
+    """Return the failure code of an exception of a call."""
+    if isinstance(error, SharedMemoryError):
+        return "OPS-RESULT-ALIAS"
+    return "OPS-RESULT-DECLARED" if isinstance(error, ResultError) else otherwise
 
 
 class Inapplicable(Exception):

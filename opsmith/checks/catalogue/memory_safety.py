@@ -28,6 +28,10 @@ _FILLS = (0xFF, 0x7F)
 _WHOLE = Phase()
 #: Sizes and number of further samples, if no case was large enough to be cut.
 _SPLIT_SIZES, _SPLIT_SAMPLES = (2, 3, 4, 5, 8, 17), 6
+_MEET = (
+    "One thread alone gives the right results: two pieces of the work write to one place, or one "
+    "reads what another writes. --check sanitize-thread names the lines."
+)
 _SPLITS = (Phase(seed=1), Phase(seed=2, at_end=False), Phase(seed=3, threads=3))
 
 
@@ -176,7 +180,13 @@ def schedules(trial: Trial) -> None:
                 what, code = phase.describe(), "OPS-SCHEDULES-SPLIT"
             else:
                 what, code = "called again", ""
-            trial.compare(one.tensors(), expected, what, code=code)
+            try:
+                trial.compare(one.tensors(), expected, what, code=code)
+            except Failure as failure:
+                if one.split and phase.threads > 1:
+                    failure.args = (f"{failure}\n{_MEET}",)
+                    failure.code = "OPS-DETERMINISM-THREADS"
+                raise
 
     trial.each(every_way, examples=trial.some(3))
     if not cut:

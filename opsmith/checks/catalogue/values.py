@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
+import torch
+
 from opsmith.checks.cases import cohorts, layouts
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.cohorts import Cohort
@@ -58,6 +60,16 @@ def _returns(trial: Trial) -> bool:
     return any(returned) or not returned
 
 
+def _tell_chance(trial: Trial, failure: Failure, case: Case) -> None:
+    """Add to a failure that equal calls differ, by more than rounding, if they do."""
+    with suppress(Exception):
+        first, second = ([t.double() for t in trial.run(trial.make(case))] for _ in range(2))
+        pairs = zip(first, second, strict=True)
+        if not all(torch.allclose(a, b, rtol=1e-3, equal_nan=True) for a, b in pairs):
+            failure.args = (f"{failure}\nTwo equal calls, one after the other, differ.",)
+            failure.code = "OPS-DETERMINISM-REPEAT"
+
+
 def _agrees_called(trial: Trial, case: Case, way: str) -> None:
     """Compare a call that is made in a way; name the way only where the plain call is right."""
     trial.kernel.way = way
@@ -97,6 +109,10 @@ def reference(trial: Trial) -> None:
         _every_cohort(trial)
     except Failure as failure:
         ends = failure.code in _ENDS and trial.counts.error is None and not failure.final
+        if failure.code == "OPS-VALUE-WRONG" and trial.counts.cohort in ("NaN", "infinity"):
+            failure.code = "OPS-VALUE-RANGE"
+        if failure.code == "OPS-VALUE-WRONG" and failure.case is not None:
+            _tell_chance(trial, failure, failure.case)
         if trial.replay.alone or trial.settings.given:
             pass
         elif ends and not _returns(trial):

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from opsmith.checks.cases.failure import Failure
+from opsmith.checks.cases.failure import Failure, code_of
 from opsmith.checks.isolation.call_ways import call_in
 from opsmith.checks.isolation.fork_detection import FORK_CODE, FORKED, Forks
 from opsmith.checks.isolation.user_traceback import raised
@@ -106,7 +106,8 @@ class _KernelCalls:
         except Failure as failure:
             reply = {"event": "failed", "message": str(failure), "code": failure.code}
         except BaseException as error:
-            reply = {"event": "failed", "message": raised(error)[:_MESSAGE], "code": ""}
+            said, code = raised(error)[:_MESSAGE], code_of(error, "")
+            reply = {"event": "failed", "message": said, "code": code}
         if forks.happened():
             return {"event": "failed", "message": FORKED, "code": FORK_CODE}, b""
         return reply, data

@@ -404,7 +404,10 @@ def _describe(name: str, value: Tensor, truth: Expected, position: int, ratio: T
 def _kind(value: Tensor, expected: Tensor, ratio: Tensor) -> str:
     """Return the failure code of a wrong value, judged by the element with the largest error."""
     worst = ratio.flatten().argmax()
-    got, right = (cmath.isfinite(one.flatten()[worst].item()) for one in (value, expected))
+    both = [one.flatten()[worst].item() for one in (value, expected)]
+    got, right = map(cmath.isfinite, both)
+    if got == right:
+        got, right = (not cmath.isnan(one) for one in both)
     if got == right:
         return "OPS-VALUE-WRONG"
     return "OPS-VALUE-NAN-LOST" if got else "OPS-VALUE-NAN"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import hypothesis
 
 from opsmith.checks.cases.case import FAILED_BEFORE, Case
-from opsmith.checks.cases.failure import Failure, Inapplicable
+from opsmith.checks.cases.failure import Failure, Inapplicable, code_of
 from opsmith.checks.cases.reference_call import spent
 from opsmith.checks.cases.reruns.rerun_case import Replay
 from opsmith.checks.isolation.user_traceback import raised
@@ -78,7 +78,8 @@ class CaseRunner:
         except (Inapplicable, hypothesis.errors.HypothesisException):
             raise
         except Exception as error:
-            raise Failure(raised(error), case, code=self.attribution.raises) from error
+            code = code_of(error, self.attribution.raises)
+            raise Failure(raised(error), case, code=code) from error
         finally:
             self.counts.seconds += time.monotonic() - started
             self.counts.in_reference += spent.seconds - before

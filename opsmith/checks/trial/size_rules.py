@@ -2,47 +2,48 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import SIZES_TOLD, Failure
+from opsmith.checks.cases.reruns.registered_cases import size_of
 from opsmith.checks.cases.sampling import SIZES, Wanted
 from opsmith.checks.numerics.oracle import RefusedError
 from opsmith.checks.trial.disagreement import sizes_of
 from opsmith.checks.trial.trial import Trial
 
-Numbers = Mapping[str, int]
-"""The sizes and whole numbers of a case, by name."""
+Facts = Mapping[str, Any]
+"""The sizes of a case, and its numbers, flags and choices, by name."""
 
 #: Number of samples of many sizes, the seconds for them, and the sizes beside those of `SIZES`.
-_SAMPLES, _SECONDS, _ELEMENTS = 60, 4.0, 8192
+_SAMPLES, _SECONDS, _ELEMENTS = 60, 5.0, 8192
 _MORE_SIZES = (6, 10, 12, 15, 32, 63, 65, 128, 256, 257)
-#: Least number of cases on each side of a rule, and of different numbers among them.
-_CASES, _NUMBERS = 4, 3
+#: Number of steps in which the place is searched from which on cases fail.
+_STEPS = 14
+#: Least number of cases in all, on each side of a rule, and of different numbers among them.
+_ALL, _CASES, _NUMBERS = 20, 4, 3
 #: Numbers that kernels work in multiples of.
 _BLOCKS = (2, 3, 4, 8, 16, 32, 64, 128, 256)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A condition on one or two numbers that holds in each case that fails, and in no other.
+    """A condition that holds in each case that fails, and in no other.
 
     Attributes:
         words: the condition.
-        holds: whether it holds for some numbers.
-        names: the numbers that it is about.
-        least: how many different numbers must have failed; 1 where the rule is about one number.
-        code: the failure code of a size that it is about; empty for none.
-        above: the largest number that does not fail, of a rule on larger ones.
+        name: what it is about; empty for two sizes.
+        code: the failure code, if it is about a size.
+        above: the largest size that does not fail, of a rule on larger ones.
     """
 
     words: str
-    holds: Callable[[Numbers], bool]
-    names: tuple[str, ...]
-    least: int = _NUMBERS
-    code: str = "OPS-SIZE-BOUNDARY"
+    name: str = ""
+    code: str = ""
     above: int | None = None
 
 
@@ -51,14 +52,17 @@ def tell_sizes(trial: Trial, failure: Failure, body: Callable[[Case], None]) -> 
 
     Args:
         trial: draws further cases of many sizes.
-        failure: the failure of a call of normal values.
+        failure: the failure of a call.
         body: raises an exception if a case fails.
     """
     case = failure.case
-    told = failure.code.startswith(("OPS-VALUE-WRONG", "OPS-SIZE-", "OPS-CALL-RAISED"))
-    if not told or case is None or failure.final or trial.only_registered:
+    codes = ["OPS-VALUE-WRONG", "OPS-SIZE-BOUNDARY", "OPS-CALL-RAISED"]
+    codes += ["OPS-VALUE-NAN"] * (trial.counts.cohort == "normal")
+    if failure.code not in codes or case is None or failure.final or trial.only_registered:
         return
-    cases: dict[bool, list[Numbers]] = {True: [], False: [_numbers(case)]}
+    right: list[Facts] = []
+    failing = [_facts(case)]
+    wrong: list[Failure] = []
     end = time.monotonic() + _SECONDS
 
     def tried(case: Case) -> None:
@@ -69,104 +73,139 @@ def tell_sizes(trial: Trial, failure: Failure, body: Callable[[Case], None]) -> 
             body(case)
         except RefusedError:
             raise
-        except Exception:
-            cases[False].append(_numbers(case))
+        except Exception as error:
+            failing.append(_facts(case))
+            if isinstance(error, Failure) and error.code == "OPS-VALUE-WRONG":
+                error.case = case
+                wrong.append(error)
         else:
             if trial.counts.compared > compared:  # results without elements are right whatever
-                cases[True].append(_numbers(case))
+                right.append(_facts(case))
 
-    def draw(examples: int, sizes: Sequence[int] = SIZES, forced: Numbers | None = None) -> None:
+    def draw(examples: int, sizes: Sequence[int] = SIZES, **forced: int) -> None:
         most = max(_ELEMENTS, 2 * case.numel)
-        wanted = Wanted(sizes=tuple(sizes), forced=forced or {}, max_elements=most, inexact=True)
+        wanted = Wanted(sizes=tuple(sizes), forced=forced, max_elements=most, inexact=True)
         dtypes = (case.dtype,)
         trial.each(tried, dtypes=dtypes, wanted=wanted, examples=examples, registered_cases=False)
 
-    near = {size + step for size in sizes_of(case).values() for step in (-1, 0, 1)}
+    sizes = sizes_of(case)
+    near = {size + step for size in sizes.values() for step in (-1, 0, 1)}
     draw(_SAMPLES, [*SIZES, *_MORE_SIZES, *sorted(near - {-1})])
-    for name, size in sizes_of(case).items():
-        draw(_CASES, forced={name: size})
-    rule = find_rule(cases[False], cases[True])
-    while rule is not None and rule.above is not None and rule.names[0] in sizes_of(case):
-        # Find where it begins.
-        name, *_ = rule.names
-        middle = (rule.above + min(numbers[name] for numbers in cases[False])) // 2
-        tried_before = len(cases[True]) + len(cases[False])
-        if middle == rule.above:
+    for name, size in sizes.items():
+        draw(_CASES, **{name: size})
+    rule = find_rule(failing, right)
+    for _ in range(_STEPS):
+        if rule is None or rule.above is None or rule.name not in sizes:
             break
-        draw(2, forced={name: middle})
-        rule = find_rule(cases[False], cases[True])
-        if len(cases[True]) + len(cases[False]) == tried_before:
+        least = min(facts[rule.name] for facts in failing)
+        middle = (rule.above + least) // 2
+        draw(2, **{rule.name: middle})
+        if middle == rule.above:  # a rule that holds by chance fails here
+            draw(_CASES, **{rule.name: middle})
+            draw(_CASES, **{rule.name: least})
+        rule = find_rule(failing, right)
+        if middle == least - 1:
             break
-    if rule is None:
-        return
-    verb = "raises" if failure.code.startswith("OPS-CALL") else "wrong"
-    count = f"{len(cases[False])} cases, and {len(cases[True])} others are right"
-    failure.args = (f"{failure}\n{SIZES_TOLD}{verb} where {rule.words} ({count})",)
-    if rule.code and verb == "wrong":
-        of_size = rule.names[0] in sizes_of(case)
-        failure.code = rule.code if of_size else "OPS-ARGUMENT-NUMBER"
+    if rule is not None:
+        raises = failure.code.startswith("OPS-CALL")
+        words = f"{'raises' if raises else 'wrong'} where {rule.words}"
+        count = f"{len(failing)} cases, and {len(right)} others are right"
+        failure.args = (f"{failure}\n{SIZES_TOLD}{words} ({count})",)
+        if rule.name and not raises:
+            failure.code = (rule.code if rule.name in sizes else _code(rule)) or failure.code
+    elif failure.code == "OPS-VALUE-NAN" and wrong:
+        # A number that is not finite follows from wrong ones: they say more.
+        least_wrong = min(wrong, key=lambda one: size_of(one.case or case))
+        failure.args, failure.case = least_wrong.args, least_wrong.case
+        failure.code = least_wrong.code
+    elif failure.code == "OPS-SIZE-BOUNDARY" and min(len(failing), len(right)) >= _CASES:
+        failure.code = "OPS-VALUE-WRONG"
+    others = itertools.takewhile(lambda dtype: dtype != case.dtype, trial.subject.dtypes)
+    if rule is None and (passed := list(filter(trial.counts.tally.has, others))):
+        failure.args = (f"{failure}\nIn {' and '.join(map(str, passed))}, it is right.",)
 
 
-def _numbers(case: Case) -> Numbers:
-    given = {name: value for name, value in case.values.items() if type(value) is int}
-    return {**given, **sizes_of(case)}
+def _code(rule: Rule) -> str:
+    return "" if " given" in rule.words else "OPS-ARGUMENT-NUMBER"
 
 
-def find_rule(failing: Sequence[Numbers], right: Sequence[Numbers]) -> Rule | None:
+def _facts(case: Case) -> Facts:
+    facts: dict[str, Any] = dict(sizes_of(case))
+    for name, value in case.values.items():
+        if isinstance(value, bool | int | float | str):
+            facts[name] = value
+        elif isinstance(value, list):
+            facts[f"len({name})"] = len(value)
+        if case.signature.by_name[name].optional:
+            facts[f"{name} is"] = "given" if value is not None else "not given"
+    return facts
+
+
+def find_rule(failing: Sequence[Facts], right: Sequence[Facts]) -> Rule | None:
     """Return the simplest rule that parts all cases; `None` without one, or with too few cases."""
-    if min(len(failing), len(right)) < _CASES:
+    every = [*failing, *right]
+    if min(len(failing), len(right)) < _CASES or len(every) < _ALL:
         return None
-    names = [name for name in failing[0] if all(name in each for each in (*failing, *right))]
-    return next(
-        (rule for rule in _rules(names, failing, right) if _fits(rule, failing, right)), None
+    names = [name for name in failing[0] if all(name in facts for facts in every)]
+    rules = (
+        rule
+        for name in names
+        for rule, holds in _of_one(name, [f[name] for f in failing], [f[name] for f in right])
+        if all(holds(f[name]) for f in failing) and not any(holds(f[name]) for f in right)
     )
+    return next(rules, None) or next(_of_two(names, failing, right), None)
 
 
-def _fits(rule: Rule, failing: Sequence[Numbers], right: Sequence[Numbers]) -> bool:
-    def different(cases: Sequence[Numbers]) -> int:
-        return len({tuple(case[name] for name in rule.names) for case in cases})
+def _of_one(
+    name: str, failing: Sequence[Any], right: Sequence[Any]
+) -> Iterator[tuple[Rule, Callable[[Any], bool]]]:
+    """Yield the rules on one fact that enough different values could show."""
+    bad, good, first, only = len(set(failing)), len(set(right)), failing[0], right[0]
+    whole = all(type(value) is int for value in (*failing, *right))
+    what = name if name.endswith(" is") else f"{name} is"
+    small = "OPS-SIZE-SMALL" if first in (0, 1) else "OPS-SIZE-BOUNDARY"
+    if bad == 1 and (good >= _NUMBERS or not whole):
+        yield Rule(f"{what} {first}", name, small), lambda value: value == first
+    if good == 1 and not whole and bad >= _NUMBERS:
+        yield Rule(f"{what} not {only}", name), lambda value: value != only
+    if isinstance(first, str | bool) or good < _NUMBERS:
+        return
+    if bad == 2:
+        rule = Rule(f"{name} is 0 or 1", name, "OPS-SIZE-SMALL")
+        yield rule, lambda value: value in (0, 1)
+    if max(failing) < 0 <= min(right):
+        yield Rule(f"{name} < 0", name), lambda value: value < 0
+    if bad < _NUMBERS:
+        return
+    for block in _BLOCKS if whole else ():
+        rule = Rule(f"{name} is no multiple of {block}", name, "OPS-SIZE-BOUNDARY")
+        yield rule, lambda value, block=block: value % block != 0
+        rule = Rule(f"{name} is a multiple of {block}", name, "OPS-SIZE-BOUNDARY")
+        yield rule, lambda value, block=block: value % block == 0
+    most, least = max(right), min(right)
+    if whole and most > 0:  # what fails wherever there is an element says nothing of sizes
+        code, first = "OPS-SIZE-BOUNDARY" if most > 1 else "", min(failing)
+        words = f"{name} > {most}" if first == most + 1 else f"{name} >= {first}, not up to {most}"
+        yield Rule(words, name, code, most), lambda value: value > most
+    if whole:
+        yield Rule(f"{name} < {least}", name, "OPS-SIZE-BOUNDARY"), lambda value: value < least
 
-    return (
-        all(map(rule.holds, failing))
-        and not any(map(rule.holds, right))
-        and different(failing) >= rule.least
-        and different(right) >= _NUMBERS
-    )
 
-
-def _rules(
-    names: Sequence[str], failing: Sequence[Numbers], right: Sequence[Numbers]
+def _of_two(
+    names: Sequence[str], failing: Sequence[Facts], right: Sequence[Facts]
 ) -> Iterator[Rule]:
-    for name in names:
-        one = (name,)
-        for number in {case[name] for case in failing[:1]}:
-            words = f"{name} is {number}"
-            code = "OPS-SIZE-SMALL" if number in (0, 1) else "OPS-SIZE-BOUNDARY"
-            yield Rule(words, lambda c, n=name, v=number: c[n] == v, one, 1, code)
-        words, code = f"{name} is 0 or 1", "OPS-SIZE-SMALL"
-        yield Rule(words, lambda c, n=name: c[n] in (0, 1), one, 2, code)
-        for block in _BLOCKS:
-            yield Rule(
-                f"{name} is no multiple of {block}", lambda c, n=name, b=block: c[n] % b != 0, one
-            )
-            yield Rule(
-                f"{name} is a multiple of {block}", lambda c, n=name, b=block: c[n] % b == 0, one
-            )
-        most = max(case[name] for case in right)
-        if most:  # what fails wherever there is an element says nothing of sizes
-            code = "OPS-SIZE-BOUNDARY" if most > 1 else ""
-            words = f"{name} > {most}"
-            yield Rule(words, lambda c, n=name, m=most: c[n] > m, one, code=code, above=most)
-        least = min(case[name] for case in right)
-        yield Rule(f"{name} < {least}", lambda c, n=name, m=least: c[n] < m, one)
-    for first in names:
-        for second in names:
-            both = (first, second)
-            if first < second:
-                words = f"{first} and {second} are"
-                yield Rule(f"{words} equal", lambda c, b=both: c[b[0]] == c[b[1]], both, code="")
-                words += " not"
-                yield Rule(f"{words} equal", lambda c, b=both: c[b[0]] != c[b[1]], both, code="")
-            if first != second:
-                words = f"{first} > {second}"
-                yield Rule(words, lambda c, b=both: c[b[0]] > c[b[1]], both, code="")
+    for one, other in itertools.combinations(names, 2):
+        sides = [[(facts[one], facts[other]) for facts in side] for side in (failing, right)]
+        if any(len(set(side)) < _NUMBERS for side in sides) or any(
+            type(number) is not int for side in sides for pair in side for number in pair
+        ):
+            continue
+        bad, good = ([(a > b) - (a < b) for a, b in side] for side in sides)
+        for words, held in (
+            (f"{one} and {other} are equal", {0}),
+            (f"{one} and {other} are not equal", {-1, 1}),
+            (f"{one} > {other}", {1}),
+            (f"{one} < {other}", {-1}),
+        ):
+            if set(bad) <= held and not held & set(good):
+                yield Rule(words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import traceback
@@ -11,9 +12,15 @@ from types import CodeType
 def code_of(function: object) -> CodeType | None:
     """Return the code of a function as it was written, below its decorators; `None` for a builtin.
 
-    The reference of an adopted operator calls the operator, and stands for the user's function.
+    The reference of an adopted operator calls the operator, and stands for the user's function. An
+    object of a user's class stands for its method `__call__`.
     """
-    return getattr(inspect.unwrap(function) if callable(function) else function, "__code__", None)
+    written = inspect.unwrap(function) if callable(function) else function
+    while isinstance(written, functools.partial):
+        written = written.func
+    if hasattr(written, "__code__") or type(written).__module__.split(".")[0] == "torch":
+        return getattr(written, "__code__", None)
+    return getattr(type(written).__call__, "__code__", None) if callable(written) else None
 
 
 def where_written(function: object) -> str:

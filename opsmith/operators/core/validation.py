@@ -161,20 +161,20 @@ def checked_results(
     The fake kernel promises contiguous results that share no memory with the arguments.
 
     Raises:
-        ArgumentError: the kernel returned something that contradicts the declaration.
+        ResultError: the kernel returned something that contradicts the declaration.
     """
     results = signature.results
     name = signature.qualname
     bindings = valid.bindings
     if not results:
         if returned is not None:
-            raise ArgumentError(
+            raise ResultError(
                 f"{name}: {kernel} returned {type(returned).__name__}, expected None."
             )
         return None
     many = returned if len(results) > 1 else (returned,)
     if not isinstance(many, tuple | list) or len(many) != len(results):
-        raise ArgumentError(
+        raise ResultError(
             f"{name}: {kernel} returned {type(returned).__name__}, expected {len(results)} results."
         )
     shapes: list[Any] = valid.shapes
@@ -199,11 +199,11 @@ def checked_results(
         assert isinstance(type_, TensorType)
         wanted = signature.dtype_in(type_, bindings.dtype)
         if not isinstance(value, Tensor):
-            raise ArgumentError(
+            raise ResultError(
                 f"{name}: {kernel} returned {type(value).__name__} as {which}, expected {type_}."
             )
         if value.shape != shape or dtype_name(value.dtype) != wanted:
-            raise ArgumentError(
+            raise ResultError(
                 f"{name}: {kernel} returned {which} with shape {show_sizes(value.shape)} and dtype "
                 f"{dtype_name(value.dtype)}, expected {type_}: {show_sizes(shape)} and {wanted}."
                 f"\n  bound so far: {bindings.text()}"
@@ -213,7 +213,11 @@ def checked_results(
     return checked[0] if len(results) == 1 else tuple(checked)
 
 
-class SharedMemoryError(ArgumentError):
+class ResultError(ArgumentError):
+    """Raised for a result that contradicts the declaration."""
+
+
+class SharedMemoryError(ResultError):
     """Raised for a result in the memory of an argument or of another result."""
 
 

@@ -151,7 +151,7 @@ class Running final : public Runtime {
   }
 
   void parallel_for(int64_t begin, int64_t end, Body body, void* state) override {
-    schedule_.run(begin, end, body, state);
+    schedule_.run(begin, end, body, state, memory_.blocks());
   }
   int32_t num_threads() override { return schedule_.threads(); }
   void* scratch(uint64_t bytes) override {

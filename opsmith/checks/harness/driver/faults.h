@@ -1,6 +1,7 @@
 // Reports accesses of a kernel to memory that is not its own, with their places.
 #pragma once
 
+#include "meeting.h"
 #include "memory.h"
 #include "pause.h"
 #include "stream.h"
@@ -69,6 +70,8 @@ inline void put_places(Writer& out, const std::vector<Place>& places) {
 inline void on_fault(int number, siginfo_t* info, void* context) {
   Pause* pause = pausing.load();
   if (number == SIGSEGV && pause != nullptr && pause->wait_at(info->si_addr)) return;
+  Meeting* met = meeting.load();
+  if (number == SIGSEGV && met != nullptr && met->wait_at(info->si_addr)) return;
   signal(number, SIG_DFL);
   std::string text;
   const bool access = number == SIGSEGV || number == SIGBUS;

@@ -1,9 +1,12 @@
 // The harness's `parallel_for`: the same seed gives the same pieces in the same order.
 #pragma once
 
+#include "meeting.h"
+
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
@@ -23,7 +26,8 @@ class Schedule {
   int32_t threads() const { return threads_; }
   bool was_split() const { return was_split_; }
 
-  void run(int64_t begin, int64_t end, Body body, void* state) {
+  // The threads meet at their first writes to `blocks`.
+  void run(int64_t begin, int64_t end, Body body, void* state, const std::vector<Block>& blocks) {
     // A loop inside a piece of another loop is not split, as in PyTorch.
     if (!split_ || inside_ || end - begin < 2) {
       body(begin, end, state);
@@ -33,21 +37,32 @@ class Schedule {
     was_split_ = true;
     const auto count = static_cast<size_t>(threads_);
     std::atomic<size_t> missing{count};
+#ifndef OPSMITH_HARNESS_SANITIZED
+    std::optional<Meeting> met;
+    if (count > 1) meeting.store(&met.emplace(blocks, threads_));
+#endif
     const auto work = [&](size_t first) {
       // All threads begin at the same time. A stronger memory order, or distributing the pieces one
       // by one, would synchronise the threads and so hide races from a sanitizer.
       missing.fetch_sub(1, std::memory_order_relaxed);
       while (missing.load(std::memory_order_relaxed) != 0) std::this_thread::yield();
       inside_ = true;
+#ifndef OPSMITH_HARNESS_SANITIZED
+      if (met) met->begin(first);
+#endif
       for (size_t i = first; i < pieces.size(); i += count) {
         body(pieces[i].first, pieces[i].second, state);
       }
       inside_ = false;
+#ifndef OPSMITH_HARNESS_SANITIZED
+      if (met) met->end();
+#endif
     };
     std::vector<std::thread> others;
     for (size_t i = 1; i < count; ++i) others.emplace_back(work, i);
     work(0);
     for (std::thread& thread : others) thread.join();
+    meeting.store(nullptr);
   }
 
  private:
