@@ -38,6 +38,10 @@ def doubled_rows_of_any(x: Float[Tensor, "N C"]) -> Float[Tensor, "N C"]:
     return x * 2
 
 
+def column_sums(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "C"]:
+    return x.sum(0)
+
+
 def three_nn(
     unknown: Float[Tensor, "N 3"], known: Float[Tensor, "M 3"]
 ) -> tuple[Float[Tensor, "N 3"], Int32[Tensor, "N 3"]]:
@@ -92,6 +96,7 @@ native("threads", "static_scratch", row="side-effects")
 native("threads", "late_write")
 native("threads", "last_row", doubled_rows, row="reference")
 native("threads", "by_pieces", row="determinism")
+native("threads", "columns_together", column_sums, row="schedules")
 for file in (
     "scratch_kept",
     "memory_leak",

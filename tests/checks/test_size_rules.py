@@ -1,0 +1,175 @@
+"""The rule of the sizes that fail is told where one is seen, and only there."""
+
+import random
+
+import pytest
+import torch
+from jaxtyping import Float, Float32
+from torch import Tensor
+
+import opsmith
+from opsmith import checks
+from opsmith.checks.trial.size_rules import find_rule
+
+SIZES = [0, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, 64, 130]
+
+
+def cases(fails, count=60, seed=0, **choices):
+    """Draw facts, and part them by whether a kernel fails; return the rule's words."""
+    rng = random.Random(seed)
+    drawn = [{name: rng.choice(values) for name, values in choices.items()} for _ in range(count)]
+    failing = [facts for facts in drawn if fails(**facts)]
+    rule = find_rule(failing, [facts for facts in drawn if facts not in failing])
+    return rule and rule.words
+
+
+@pytest.mark.parametrize(
+    ("fails", "words"),
+    [
+        (lambda N, C: C % 4 != 0, "C is no multiple of 4"),
+        (lambda N, C: N % 8 == 0, "N is a multiple of 8"),
+        (lambda N, C: N == 0, "N is 0"),
+        (lambda N, C: C == 17, "C is 17"),
+        (lambda N, C: C < 2, "C is 0 or 1"),
+        (lambda N, C: N > 16, "N > 16"),
+        (lambda N, C: N > 20, "N >= 31, not up to 18"),
+        (lambda N, C: N < 3, "N < 3"),
+        (lambda N, C: N == C, "N and C are equal"),
+        (lambda N, C: N != C, "N and C are not equal"),
+        (lambda N, C: N > C, "N > C"),
+    ],
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_rule_of_sizes_is_found(fails, words, seed):
+    sizes = [*SIZES, 6, 12, 18]
+    if words == "N > 16":
+        sizes = list(range(34))
+    assert cases(fails, 300, seed, N=sizes, C=sizes) == words
+
+
+@pytest.mark.parametrize(
+    ("fails", "words"),
+    [
+        (lambda N, flag, mode, k, scale: flag, "flag is True"),
+        (lambda N, flag, mode, k, scale: mode == "b", "mode is b"),
+        (lambda N, flag, mode, k, scale: k < 0, "k < 0"),
+        (lambda N, flag, mode, k, scale: k > 2, "k > 2"),
+        (lambda N, flag, mode, k, scale: scale != 1.0, "scale is not 1.0"),
+    ],
+)
+def test_a_rule_of_numbers_flags_and_choices_is_found(fails, words):
+    choices = {"flag": [True, False], "mode": ["a", "b", "c"], "k": [-3, -1, 0, 1, 2, 3, 4, 5]}
+    assert cases(fails, N=SIZES, **choices, scale=[1.0, 1.0, 0.5, 3.0, 0.1]) == words
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_chance_is_no_rule(seed):
+    rng = random.Random(seed)
+    choices = {"N": SIZES, "C": SIZES, "k": [0, 1, 2, 3], "flag": [True, False]}
+    # Likelier in large cases, as what depends on values is.
+    fails = {n: rng.random() for n in range(1000)}
+    turn = iter(range(1000))
+    assert cases(lambda N, C, k, flag: fails[next(turn)] * 60 < N, 60, seed, **choices) is None
+
+
+def test_too_few_cases_make_no_rule():
+    assert find_rule([{"N": 0}] * 3, [{"N": n} for n in range(1, 30)]) is None
+    assert find_rule([{"N": n} for n in (4, 5, 6, 7)], [{"N": n} for n in (0, 1, 2, 3)]) is None
+    # What fails wherever there is an element says nothing of sizes.
+    assert find_rule([{"N": n} for n in range(1, 30)], [{"N": 0}] * 10) is None
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    """Let a busy machine try as many cases as a quiet one."""
+    monkeypatch.setattr("opsmith.checks.trial.size_rules._SECONDS", 60.0)
+
+
+def declared(name, kernel):
+    @opsmith.op(f"size_rules::{name}")
+    def doubled(x: Float[Tensor, "N C"]) -> Float[Tensor, "N C"]:
+        return x * 2
+
+    doubled.register_kernel("cpu", kernel)
+    return doubled
+
+
+def _no_tail(x):
+    whole = x.shape[1] // 4 * 4
+    return torch.cat([x[:, :whole] * 2, x[:, whole:]], 1)
+
+
+def _first_hundred(x):
+    return torch.cat([x[:100] * 2, x[100:]])
+
+
+def _not_of_none(x):
+    if not x.shape[0]:
+        raise RuntimeError("nothing")
+    return x * 2
+
+
+def _not_above(x):
+    return torch.where(x > 1.7, 0.0, x * 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("kernel", "code", "words"),
+    [
+        (_no_tail, "OPS-SIZE-BOUNDARY", "sizes: wrong where C is no multiple of 4 ("),
+        (_first_hundred, "OPS-SIZE-BOUNDARY", "sizes: wrong where N > 100 ("),
+        (_not_of_none, "OPS-CALL-RAISED", "sizes: raises where N is 0 ("),
+        (_not_above, "OPS-VALUE-WRONG", ""),
+        (lambda x: x * 3, "OPS-VALUE-WRONG", ""),
+    ],
+)
+def test_a_failure_says_which_sizes_have_it(kernel, code, words, seed, patient):
+    operator = declared(f"{kernel.__name__.strip('<>')}_{seed}", kernel)
+    (row,) = checks.run(operator, select=["reference"], isolate=False, seed=seed).rows
+    assert row.code == code
+    last = row.message.splitlines()[-1]
+    assert last.startswith(words) if words else "sizes: " not in row.message
+    if words:
+        assert last.endswith(" others are right)")
+
+
+@opsmith.op("size_rules::scaled")
+def scaled(
+    x: Float32[Tensor, "N"], w: Float32[Tensor, "N"] | None, flip: bool = False, by: float = 1.0
+) -> Float32[Tensor, "N"]:
+    return (x if w is None else x * w) * (-by if flip else by)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kernel", "words"),
+    [
+        (lambda x, w, flip, by: scaled.reference(x, w, False, by), "flip is True"),
+        (lambda x, w, flip, by: scaled.reference(x, w, flip, 1.0), "by is not 1.0"),
+        (lambda x, w, flip, by: scaled.reference(x, w, flip, by) + (w is not None), "w is given"),
+    ],
+)
+def test_a_failure_says_which_arguments_have_it(kernel, words, patient):
+    scaled.register_kernel("cpu", kernel)
+    (row,) = checks.run(scaled, select=["reference"], isolate=False).rows
+    assert row.message.splitlines()[-1].startswith(f"sizes: wrong where {words} (")
+    assert row.code == ("OPS-VALUE-WRONG" if words == "w is given" else "OPS-ARGUMENT-NUMBER")
+
+
+def test_a_number_that_is_not_finite_is_not_told_where_numbers_are_wrong():
+    @opsmith.op("size_rules::variance")
+    def variance(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N"]:
+        return x.var(1, correction=0)
+
+    variance.register_kernel("cpu", lambda x: x.var(1))  # NaN for one number
+    (row,) = checks.run(variance, select=["reference"], isolate=False).rows
+    assert row.code == "OPS-VALUE-WRONG"
+    assert "nan" not in row.message
+
+
+def test_a_dtype_is_named_where_others_are_right():
+    operator = declared("halves", lambda x: x * (3 if x.dtype == torch.float16 else 2))
+    (row,) = checks.run(operator, select=["reference"], isolate=False).rows
+    assert row.message.splitlines()[-1] == "In float32 and float64, it is right."
