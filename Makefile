@@ -33,6 +33,7 @@ help:
 	@echo "Figures and long runs:"
 	@echo "make gallery   run every check of every operator of the gallery"
 	@echo "make faults    find every planted fault, beside what others find (SEEDS=10)"
+	@echo "make causes    ask whether the first failure names the kind of each planted fault"
 	@echo "make exact     prove the gallery, faults and right twins again, without a tolerance"
 	@echo "make corpus    run every check of PyTorch's operators and ours: none may fail (SHARE=3/10)"
 	@echo "make seeds     run right operators over 40 seeds: no check may fail"
@@ -132,6 +133,11 @@ mutants: .venv/installed
 .PHONY: faults
 faults: .venv/installed
 	$(BIN)/python tests/faults/run.py --seeds $(SEEDS)
+
+# The table in docs/explanation/causes.md: what the first failure of each planted fault says.
+.PHONY: causes
+causes: .venv/installed
+	$(BIN)/python tests/faults/causes.py --write
 
 # The table in docs/explanation/exact.md; tests/exact_table.py --write writes it. Then ten seeds of
 # 126 faults below every tolerance, and of the right twins.
