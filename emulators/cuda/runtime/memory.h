@@ -2,6 +2,7 @@
 #pragma once
 
 #include <emulated/runtime.h>
+#include <emulated/vast.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -69,22 +70,30 @@ class Guarded {
  public:
   static constexpr uint64_t guard = 1 << 20;
 
-  Guarded(uint64_t bytes, uint64_t alignment) : size_(bytes) {
+  // Memory that begins with bytes `fill`; with `vast`, a large one is mapped again and again.
+  Guarded(uint64_t bytes, uint64_t alignment, uint8_t fill, bool vast = false)
+      : size_(bytes), around_(vast && bytes >= vast::least_bytes ? uint64_t{16} << 30 : guard) {
 #if defined(__SANITIZE_ADDRESS__)
     // The sanitizer has its own guard zones.
     data_ = static_cast<char*>(std::aligned_alloc(
         std::max<uint64_t>(alignment, 16), (bytes + alignment + 15) / alignment * alignment));
     start_ = data_;
+    std::memset(data_, fill, bytes);
 #else
     const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
     const uint64_t pages = (bytes + page - 1) / page * page;
-    total_ = pages + 2 * guard;
+    total_ = pages + 2 * around_;
     void* start =
         mmap(nullptr, total_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (start == MAP_FAILED) throw std::bad_alloc();
     start_ = static_cast<char*>(start);
-    if (pages != 0) mprotect(start_ + guard, pages, PROT_READ | PROT_WRITE);
-    data_ = start_ + guard + (pages - bytes) / alignment * alignment;
+    data_ = start_ + around_ + (pages - bytes) / alignment * alignment;
+    if (is_vast()) {
+      vast::map(start_ + around_, pages, {static_cast<char>(fill)}, true);
+    } else if (pages != 0) {
+      mprotect(start_ + around_, pages, PROT_READ | PROT_WRITE);
+      std::memset(data_, fill, bytes);
+    }
 #endif
   }
   Guarded(const Guarded&) = delete;
@@ -98,11 +107,13 @@ class Guarded {
   }
   char* data() const { return data_; }
   uint64_t size() const { return size_; }
+  uint64_t around() const { return around_; }  // the bytes of each inaccessible range
+  bool is_vast() const { return around_ != guard; }
 
  private:
   char* start_ = nullptr;
   char* data_ = nullptr;
-  uint64_t size_ = 0, total_ = 0;
+  uint64_t size_ = 0, around_ = guard, total_ = 0;
 };
 
 // Device memory as the runtime sees it: global memory, or a block's shared memory.
@@ -120,7 +131,7 @@ struct Watched {
       : region(given), shared(is_shared), name(given.name) {
     granule_bits = region.element >= 4 ? 2 : region.element >= 2 ? 1 : 0;
     granule = 1u << granule_bits;
-    shadow = Pages((region.size / granule + 1) * sizeof(Granule));
+    if (!region.vast) shadow = Pages((region.size / granule + 1) * sizeof(Granule));
   }
   bool holds(const void* address) const {
     return static_cast<uint64_t>(static_cast<const char*>(address) - region.data) < region.size;

@@ -45,7 +45,7 @@ void prepare(Watched& watched) {
 
 void mark_written(Watched& watched, const void* data, uint64_t bytes) {
   const State& s = state();
-  if (watched.region.read_only) return;
+  if (watched.region.read_only || watched.region.vast) return;
   const auto begin = static_cast<uint64_t>(static_cast<const char*>(data) - watched.region.data);
   for (uint64_t offset = begin; offset < begin + bytes; ++offset) {
     Granule& granule = watched.granule_at(offset);
@@ -101,7 +101,7 @@ namespace {
 
 Watched& share(const char* name, uint64_t size, uint64_t alignment, uint64_t element, Place place) {
   State& s = state();
-  auto memory = std::make_unique<Guarded>(size, alignment);
+  auto memory = std::make_unique<Guarded>(size, alignment, state().fill);
   Region region;
   const std::string full = std::string("shared memory '") + name + "'";
   region.name = full.c_str();
@@ -203,14 +203,14 @@ char* shared_memory_at(uint64_t address, const char* what, Place place) {
 
 void* allocate(uint64_t bytes, uint64_t element) {
   State& s = state();
-  auto memory = std::make_unique<Guarded>(bytes, 256);
+  auto memory = std::make_unique<Guarded>(bytes, 256, s.fill, s.ends_only);
   Region region;
   region.name = "memory of cudaMalloc";
   region.data = memory->data();
   region.size = bytes;
   region.element = element;
-  region.guard = Guarded::guard;
-  std::memset(region.data, s.fill, bytes);
+  region.guard = memory->around();
+  region.vast = memory->is_vast();
   Watched& watched = s.regions.emplace_back(region, false);
   watched.own = std::move(memory);
   return watched.region.data;
@@ -291,6 +291,11 @@ Watched* host_region(const void* data, uint64_t bytes, bool write, const char* w
   return watched;
 }
 
+// The whole of vast memory is a few megabytes.
+uint64_t moved(const Watched* to, uint64_t bytes) {
+  return to != nullptr && to->region.vast ? std::min(bytes, vast::file_bytes) : bytes;
+}
+
 }  // namespace
 
 void host_runs(const char* what, const void* data, Place place) {
@@ -309,7 +314,7 @@ void host_fills(void* data, int value, uint64_t bytes, const char* what, Place p
   Watched* watched = host_region(data, bytes, true, what, place);
   ++state().time;
   if (watched != nullptr) mark_written(*watched, data, bytes);
-  std::memset(data, value, bytes);
+  std::memset(data, value, moved(watched, bytes));
 }
 
 void host_copies(void* to, const void* from, uint64_t bytes, const char* what, Place place) {
@@ -318,7 +323,7 @@ void host_copies(void* to, const void* from, uint64_t bytes, const char* what, P
   ++state().time;
   if (watched != nullptr) mark_written(*watched, to, bytes);
   if (watched == nullptr && state().launches_only) state().unsure = true;
-  std::memmove(to, from, bytes);
+  std::memmove(to, from, moved(watched, bytes));
 }
 
 }  // namespace emulated

@@ -107,6 +107,7 @@ void begin_call(Watcher* watcher) {
   s.watcher = watcher;
   ++s.calls;
   s.launches_only = watcher != nullptr && watcher->seed() == no_threads;
+  s.ends_only = watcher != nullptr && watcher->seed() == vast::ends_only;
   s.unsure = false;
   s.random = Random(watcher != nullptr ? watcher->seed() : s.calls);
   s.fill = watcher != nullptr ? watcher->fill() : 0xFF;
@@ -291,6 +292,9 @@ void run_block(uint32_t number) {
 
 }  // namespace
 
+// As many blocks of a grid run where only its end does.
+constexpr uint32_t kEnd = 4;
+
 void launch(const Launch& launch) {
   State& s = state();
   if (s.in_device) {
@@ -318,8 +322,14 @@ void launch(const Launch& launch) {
   s.dynamic = nullptr;
   s.locations.clear();
   const auto blocks = static_cast<uint32_t>(std::min<uint64_t>(count_of(launch.grid), UINT32_MAX));
-  std::vector<uint32_t> order(blocks);
-  for (uint32_t i = 0; i < blocks; ++i) order[i] = i;
+  std::vector<uint32_t> order(s.ends_only ? std::min(blocks, kEnd) : blocks);
+  std::iota(order.begin(), order.end(), blocks - static_cast<uint32_t>(order.size()));
+  // The last blocks may have nothing to do.
+  if (s.ends_only && blocks > 8 * kEnd) {
+    for (const uint64_t eighths : {5, 6, 7}) {
+      order.push_back(static_cast<uint32_t>(blocks * eighths / 8));
+    }
+  }
   s.random.shuffle(order);
   for (const uint32_t number : order) run_block(number);
   s.running = nullptr;

@@ -152,7 +152,8 @@ struct State {
   const char* library = nullptr;  // where the kernel's code begins
   uint64_t regions_taken = 0;
   bool launches_only = false;
-  bool unsure = false;  // the host may have read what no thread has computed
+  bool ends_only = false;  // only the last blocks of a grid run
+  bool unsure = false;     // the host may have read what no thread has computed
   std::deque<Watched> regions;
   Found found;
   std::vector<Range> images;       // code and globals of libraries

@@ -251,6 +251,7 @@ bool is_in_library(const void* address) {
     if (all.writes()) stop_mutation(watched, all.address, all.place);
     return;
   }
+  if (region.vast) return;
   const auto begin = static_cast<uint64_t>(all.address - region.data);
   const uint64_t end = begin + all.bytes;
   Access one = all;
@@ -383,7 +384,7 @@ void expect(const void* data, uint64_t bytes, const void* expected) {
   if (s.watcher == nullptr || s.current == nullptr) return;
   if (s.pending.active) settle_write();
   const Watched* watched = region_of(data);
-  if (watched == nullptr || watched->region.read_only) return;
+  if (watched == nullptr || watched->region.read_only || watched->region.vast) return;
   if (std::memcmp(data, expected, bytes) != 0) return;
   std::erase_if(s.doubtful, [&](const Doubtful& one) {
     return one.address >= data && one.address + one.bytes <= static_cast<const char*>(data) + bytes;

@@ -42,6 +42,7 @@ struct DeviceMemory {
   std::vector<std::unique_ptr<Guarded>> freed;  // an access to it is still recognised in this call
   bool open = false;
   uint8_t fill = 0xFF;
+  bool vast = false;
   c10::Allocator* usual = nullptr;
 
   static DeviceMemory& only() {
@@ -56,8 +57,9 @@ struct DeviceMemory {
     region.data = block.memory->data();
     region.size = block.memory->size();
     region.element = block.element;
-    region.guard = Guarded::guard;
+    region.guard = block.memory->around();
     region.written = block.written;
+    region.vast = block.memory->is_vast();
     watch_memory(region);
     (void)data;
   }
@@ -83,10 +85,9 @@ class Allocator final : public c10::Allocator {
     DeviceMemory& all = DeviceMemory::only();
     if (operators_running == 0 || bytes == 0) return all.usual->allocate(bytes);
     Block block;
-    block.memory = std::make_unique<Guarded>(bytes, kAlignment);
+    block.memory = std::make_unique<Guarded>(bytes, kAlignment, all.fill, all.vast);
     block.name = "memory of a PyTorch operator";
     char* data = block.memory->data();
-    std::memset(data, all.fill, bytes);
     DeviceMemory::watch(data, block);
     all.live[data] = std::move(block);
     return {data, data, &DeviceMemory::free, c10::Device(c10::kCPU)};
@@ -348,7 +349,7 @@ at::Tensor on_host(const at::Tensor& device) {
   return host;
 }
 
-DeviceCall::DeviceCall(uint8_t fill) {
+DeviceCall::DeviceCall(uint8_t fill, bool vast) {
   DeviceMemory& all = DeviceMemory::only();
   if (all.usual == nullptr) {
     all.usual = c10::GetCPUAllocator();
@@ -357,6 +358,7 @@ DeviceCall::DeviceCall(uint8_t fill) {
   }
   all.open = true;
   all.fill = fill;
+  all.vast = vast;
   for (const auto& [data, block] : all.live) DeviceMemory::watch(data, block);
 }
 

@@ -12,10 +12,11 @@ namespace emulated {
 at::Tensor on_device(const at::Tensor& host);
 at::Tensor on_host(const at::Tensor& device);
 
-// Opens the device for a call: operators may allocate memory on it, which begins as bytes `fill`.
+// Opens the device for a call: operators may allocate memory on it, which begins as bytes `fill`;
+// with `vast`, large memory is mapped again and again.
 class DeviceCall {
  public:
-  explicit DeviceCall(uint8_t fill);
+  DeviceCall(uint8_t fill, bool vast);
   ~DeviceCall();
   DeviceCall(const DeviceCall&) = delete;
   DeviceCall& operator=(const DeviceCall&) = delete;

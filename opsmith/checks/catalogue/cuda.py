@@ -92,7 +92,9 @@ def need_emulation(trial: Trial, source: KernelSource) -> None:
     trial.need(obstacle is None, f"opsmith does not emulate this kernel: {obstacle}")
 
 
-def _build(trial: Trial, sanitizer: str = "") -> tuple[harness.Build, tuple[str | None, ...]]:
+def build_emulated(
+    trial: Trial, sanitizer: str = ""
+) -> tuple[harness.Build, tuple[str | None, ...]]:
     """Compile the kernel for the CPU, and return the build and its generic dtypes.
 
     Raises:
@@ -175,7 +177,7 @@ def _same(results: Sequence[Sequence[Tensor]]) -> bool:
 )
 def cuda_on_cpu(trial: Trial) -> None:
     """Run each case in three orders, with different initial memory in each."""
-    build, dtypes = _build(trial)
+    build, dtypes = build_emulated(trial)
     reproducible = True
 
     def one(case: Case) -> None:
@@ -299,7 +301,7 @@ def _sanitizer_check(sanitizer: str, finds: str) -> None:
         calls=False,
     )
     def sanitized(trial: Trial) -> None:
-        build, dtypes = _build(trial, sanitizer)
+        build, dtypes = build_emulated(trial, sanitizer)
 
         def one(case: Case) -> None:
             trial.accept(case)

@@ -14,7 +14,16 @@ call. The program provides:
 """
 
 from opsmith.checks.harness.build import SANITIZERS, Build, build
-from opsmith.checks.harness.call import Called, Elements, Fault, Outcomes, Phase, code_of, run
+from opsmith.checks.harness.call import (
+    Called,
+    Elements,
+    Fault,
+    Outcomes,
+    Phase,
+    code_of,
+    repeated,
+    run,
+)
 
 __all__ = [
     "SANITIZERS",
@@ -26,5 +35,6 @@ __all__ = [
     "Phase",
     "build",
     "code_of",
+    "repeated",
     "run",
 ]

@@ -14,6 +14,7 @@ from opsmith import kernels
 from opsmith.checks.harness import torch_source
 from opsmith.errors import BuildError, MissingDependencyError
 from opsmith.kernels import adapters
+from opsmith.kernels.languages.emulated_cuda import INCLUDE as EMULATOR_INCLUDE
 from opsmith.kernels.source import KernelSource
 from opsmith.kernels.toolchain import compilers
 from opsmith.kernels.toolchain.program import build_program
@@ -22,7 +23,7 @@ _HERE = Path(__file__).parent
 _TEMPLATE = _HERE / "adapter.cpp.j2"
 _INCLUDE = _HERE / "include"
 _DRIVER = _HERE / "driver"
-_PROGRAM_INCLUDE = [kernels.INCLUDE, _INCLUDE]
+_PROGRAM_INCLUDE = [kernels.INCLUDE, _INCLUDE, EMULATOR_INCLUDE]
 _PROGRAM = "opsmith-harness"
 
 SANITIZERS = ("address", "undefined", "thread", "memory")
@@ -65,7 +66,9 @@ def _require_runtime(clang: str, sanitizer: str) -> None:
         )
 
 
-def build(source: KernelSource, sanitizer: str = "", *, emulated: bool = False) -> Build:
+def build(
+    source: KernelSource, sanitizer: str = "", *, emulated: bool = False, wraps: bool = False
+) -> Build:
     """Build a kernel for the harness, or find it in the cache.
 
     Args:
@@ -73,6 +76,8 @@ def build(source: KernelSource, sanitizer: str = "", *, emulated: bool = False) 
             ``api="torch"`` that is compiled for the CPU.
         sanitizer: one of `SANITIZERS`, or empty.
         emulated: whether `source` is a CUDA kernel that is compiled for the CPU.
+        wraps: whether an integer that overflows wraps, as the processor does; else the compiler may
+            compute in 64 bits what is declared in 32.
 
     Raises:
         BuildError: the kernel does not compile.
@@ -148,6 +153,7 @@ def build(source: KernelSource, sanitizer: str = "", *, emulated: bool = False) 
     # Without a sanitizer, the kernel's object file is the one in other runtimes' libraries, and
     # `with_lines` is built only after a fault. A sanitizer prints lines itself; more debug
     # information than `-g1` takes a fifth longer to build.
-    own = library(*(("-g1", "-fno-omit-frame-pointer") if sanitizer else ()))
+    more = ("-g1", "-fno-omit-frame-pointer") if sanitizer else ()
+    own = library(*more, *(("-fwrapv", "-g1") if wraps else ()))
     program = build_program(_PROGRAM, _DRIVER, settings, include_dirs=_PROGRAM_INCLUDE)
-    return Build(program, own, source.path, sanitizer, with_lines)
+    return Build(program, own, source.path, sanitizer, (lambda: own) if wraps else with_lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import struct
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -43,7 +44,8 @@ class Elements:
         bits: the size of an element.
         shape: the sizes.
         strides: the strides in elements.
-        memory: the elements from the first to the last, gaps included.
+        memory: the elements from the first to the last, gaps included; in a vast call, some of
+            them, which are repeated.
     """
 
     code: int
@@ -72,6 +74,9 @@ class Phase:
             blocks and threads.
         launches_only: whether no thread of an emulated kernel runs: only what its host code does is
             checked.
+        vast: whether tensors of 64 MiB or more are a few megabytes of memory that are mapped again
+            and again; their results are not returned, and only the last pieces of ``parallel_for``
+            and the last blocks of a grid run.
     """
 
     at_end: bool = True
@@ -83,6 +88,7 @@ class Phase:
     pause: int = -1
     emulated: bool = False
     launches_only: bool = False
+    vast: bool = False
 
     def describe(self) -> str:
         """Describe the way of calling, as the beginning of a message."""
@@ -156,6 +162,7 @@ class Called:
         split: whether ``parallel_for`` was called and split into pieces.
         seen: messages about faults beside the results.
         remarks: messages that may explain a wrong result, but are no faults by themselves.
+        untouched: the tensors of a vast call that nothing accessed.
     """
 
     refused: str
@@ -164,6 +171,7 @@ class Called:
     split: bool
     seen: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    untouched: list[str] = field(default_factory=list)
 
     def tensors(self) -> list[Tensor]:
         """Return the results, then the written arguments, in the order of `flatten`."""
@@ -236,11 +244,20 @@ def _environment(build: Build) -> dict[str, str]:
     }
 
 
+def repeated(pattern: Tensor, shape: tuple[int, ...]) -> Elements:
+    """Return a contiguous tensor of a vast call, which repeats a pattern."""
+    strides = torch.empty(shape, device="meta").stride()
+    memory = pattern.contiguous().view(torch.uint8).numpy().tobytes()
+    return Elements(*_CODES[dtype_name(pattern.dtype)], shape, strides, memory)
+
+
 # --- the request ---------------------------------------------------------------------------------
 
 
 #: The seed with which the emulation of CUDA runs no thread; see runtime/state.h.
 _NO_THREADS = 2**64 - 1
+#: The seed with which only the ends of loops and grids run; see <emulated/vast.h>.
+_ENDS_ONLY = 2**64 - 2
 
 
 def _request(
@@ -253,7 +270,7 @@ def _request(
                 "<BBQiiBi",
                 phase.at_end,
                 phase.fill,
-                _NO_THREADS if phase.launches_only else phase.seed,
+                _NO_THREADS if phase.launches_only else _ENDS_ONLY if phase.vast else phase.seed,
                 phase.threads,
                 phase.calls,
                 phase.together,
@@ -387,6 +404,8 @@ def _ended(build: Build, phase: Phase, done: subprocess.CompletedProcess[str]) -
     said = first_report(done.stderr, build) if build.sanitizer else ""
     if said:
         return Fault(said, _SANITIZERS[build.sanitizer])
+    if done.returncode == -signal.SIGXCPU:
+        return Fault("took too long", "OPS-CALL-HANG")
     crashed = done.returncode < 0
     how = (
         f"was ended by signal {-done.returncode}"
@@ -433,7 +452,8 @@ def _call(
     }
     seen = [reader.text() for _ in range(reader.get("I"))]
     remarks = [_placed(reader, build) for _ in range(reader.get("I"))]
-    return Called(message if failed else "", results, written, split, seen, remarks)
+    untouched = [reader.text() for _ in range(reader.get("I"))]
+    return Called(message if failed else "", results, written, split, seen, remarks, untouched)
 
 
 def _result(memory: bytes, dtype: tuple[int, int], shape: tuple[int, ...]) -> Any:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith import Between, checks
+from opsmith.checks.cases import large_calls
 from opsmith.checks.catalogue import large
 from opsmith.checks.protocol import selected
 
@@ -16,9 +17,8 @@ from opsmith.checks.protocol import selected
 @pytest.fixture(autouse=True)
 def smaller(monkeypatch):
     """2**31 becomes about two thousand."""
-    monkeypatch.setattr(large, "_SIDES", (46, 47))
-    monkeypatch.setattr(large, "_LINE", 2125)
-    monkeypatch.setattr(large, "_PERIOD", 101)
+    monkeypatch.setattr(large, "_ELEMENTS", 2125)
+    monkeypatch.setattr(large_calls, "PERIOD", 101)
     monkeypatch.setattr(large, "_CHUNK", 1000)
 
 
@@ -38,7 +38,7 @@ def inverted(
 def test_what_lies_far_behind_is_compared_and_named():
     found = row(inverted)
     assert (found.status, found.cases) == ("passed", 1), found.explain()
-    assert found.notes[0].startswith("with x: uint8 (46, 47), bias")
+    assert found.notes[0].startswith("with x: uint8 (47, 47), bias")
 
     def wraps(x, bias, k):
         out = inverted(x, bias)
@@ -48,7 +48,7 @@ def test_what_lies_far_behind_is_compared_and_named():
     found = row(inverted, wraps)
     assert (found.status, found.code) == ("failed", "OPS-SIZE-LARGE")
     assert found.message.startswith("the result.flatten()[2000:][")
-    assert ", called with x: uint8 (46, 47)" in found.message
+    assert ", called with x: uint8 (47, 47)" in found.message
 
 
 def test_it_runs_where_it_is_asked_for():
@@ -79,7 +79,7 @@ def flagged(x: Shaped[Tensor, "*n"], keep: Bool[Tensor, "*n"]) -> Shaped[Tensor,
 def test_dimensions_of_any_number_and_generic_dtypes_of_one_byte_will_do():
     found = row(flagged)
     assert found.status == "passed", found.explain()
-    assert "(46, 47), keep: bool (46, 47)" in found.notes[0]
+    assert "(47, 47), keep: bool (47, 47)" in found.notes[0]
 
 
 def added(x: Int8[Tensor, "N C"], out: Int8[Tensor, "N C"]) -> None:
@@ -105,7 +105,7 @@ def test_where_it_cannot_be_tried_the_row_says_why(monkeypatch):
         "not applicable",
         "no argument of one byte (bool, uint8, int8) has a dimension that can be large",
     )
-    monkeypatch.setattr(large, "available", lambda: 2 * 46 * 47)
+    monkeypatch.setattr(large, "available", lambda: 2 * 47 * 47)
     found = row(inverted)
     assert found.status == "not applicable"
     assert found.message == "needs 0 GiB of memory, and may take 60% of the 0 GiB that are free"

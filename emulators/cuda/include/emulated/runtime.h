@@ -53,6 +53,7 @@ struct Region {
   uint64_t guard = 0;    // the number of unused bytes before and after
   bool written = false;  // whether it holds values
   bool read_only = false;
+  bool vast = false;  // mapped again and again: only whether it is left is watched
 };
 
 // The watcher of a call: provides the seed, knows the memory, and receives reports.

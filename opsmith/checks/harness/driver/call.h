@@ -163,8 +163,8 @@ class Running final : public Runtime {
   uint64_t memory_count() override { return memory_.blocks().size(); }
   harness::Memory memory(uint64_t number) override {
     const Block& block = memory_.blocks()[number];
-    return {block.name.c_str(), block.data,    block.size,     block.element,
-            Block::guard,       block.written, block.read_only};
+    return {block.name.c_str(), block.data,    block.size,      block.element,
+            block.guard,        block.written, block.read_only, block.vast};
   }
   void fault(const char* text, Place place, const char* also, Place also_place) override {
     Writer out;
@@ -188,8 +188,9 @@ class Running final : public Runtime {
     out.put<uint8_t>(schedule_.was_split() ? 1 : 0);
     out.put(static_cast<uint32_t>(results_.size()));
     for (const DLTensor* tensor : results_) {
-      out.put<uint8_t>(tensor != nullptr ? 1 : 0);
-      if (tensor == nullptr) continue;
+      const bool sent = tensor != nullptr && !memory_.is_vast(tensor->data);
+      out.put<uint8_t>(sent ? 1 : 0);
+      if (!sent) continue;
       uint64_t bytes = tensor->dtype.bits / 8;
       out.put(tensor->dtype.code);
       out.put(tensor->dtype.bits);
@@ -203,8 +204,9 @@ class Running final : public Runtime {
     }
     out.put(static_cast<uint32_t>(written_.size()));
     for (const Block& block : written_) {
-      out.put(block.size);
-      out.raw(block.data, block.size);
+      const uint64_t bytes = block.vast ? 0 : block.size;
+      out.put(bytes);
+      out.raw(block.data, bytes);
     }
     std::vector<std::string> all = memory_.overwritten();
     all.insert(all.end(), seen.begin(), seen.end());
@@ -215,6 +217,12 @@ class Running final : public Runtime {
       out.text(text);
       put_places(out, {place});
     }
+    std::vector<std::string> untouched;
+    for (const Block& block : memory_.blocks()) {
+      if (block.vast && !block.touched()) untouched.push_back(block.name);
+    }
+    out.put(static_cast<uint32_t>(untouched.size()));
+    for (const std::string& name : untouched) out.text(name);
   }
 
  private:
@@ -228,8 +236,18 @@ class Running final : public Runtime {
     const uint64_t element = tensor.dtype.bits / 8;
     const std::string name = "argument '" + tensor.name + "'";
     // A view may begin at any element of its storage, so it is aligned to an element only.
-    Block& block = memory_.allocate(name, tensor.bytes.size(), element, element);
-    if (!tensor.bytes.empty()) std::memcpy(block.data, tensor.bytes.data(), tensor.bytes.size());
+    uint64_t last = 0;
+    for (size_t i = 0; i < tensor.sizes.size(); ++i) {
+      last += static_cast<uint64_t>((tensor.sizes[i] - 1) * tensor.strides[i]);
+    }
+    const uint64_t bytes = tensor.bytes.empty() ? 0 : (last + 1) * element;
+    Block& block = memory_.allocate(name, bytes, element, element);
+    if (block.vast) {
+      const std::string pattern(tensor.bytes.begin(), tensor.bytes.end());
+      vast::map(block.pages, block.page_bytes, pattern, tensor.writable);
+    } else if (bytes != 0) {
+      std::memcpy(block.data, tensor.bytes.data(), bytes);
+    }
     block.written = true;
     if (tensor.writable) {
       written_.push_back(block);

@@ -7,6 +7,7 @@
 #include "state.h"
 
 #include <dlfcn.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <thread>
@@ -22,6 +23,7 @@ Phase read_phase(Reader& in) {
   phase.placement.at_end = in.get<uint8_t>() != 0;
   phase.placement.fill = in.get<uint8_t>();
   phase.seed = in.get<uint64_t>();
+  phase.placement.vast = phase.seed == opsmith::vast::ends_only;
   phase.threads = in.get<int32_t>();
   phase.calls = in.get<int32_t>();
   phase.together = in.get<uint8_t>() != 0;
@@ -152,6 +154,13 @@ int main(int argc, char** argv) {
     for (Argument& argument : arguments) argument = read_argument(in);
   }
   for (const Phase& phase : phases) {
+    if (phase.placement.vast) {
+      // A kernel with gigabytes of its own is refused them, so that the machine does not run out.
+      const rlimit most{uint64_t{2} << 30, uint64_t{2} << 30};
+      setrlimit(RLIMIT_DATA, &most);
+      const rlimit seconds{15, 20};
+      setrlimit(RLIMIT_CPU, &seconds);
+    }
     auto* run = phase.together ? run_together : run_apart;
 #ifndef OPSMITH_HARNESS_SANITIZED
     if (phase.together && phase.pause >= 0) run = run_in_the_middle;

@@ -5,10 +5,13 @@
 // that is compared after the call.
 #pragma once
 
+#include <fcntl.h>
 #include <opsmith/abi.h>
+#include <emulated/vast.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -35,6 +38,7 @@ namespace opsmith::harness {
 struct Placement {
   bool at_end = true;   // the block ends at inaccessible memory; otherwise, it begins behind it
   uint8_t fill = 0xFF;  // NaN in every floating dtype, and -1 or the largest value of integers
+  bool vast = false;    // whether a large block is memory that is mapped again and again
 };
 
 struct Block {
@@ -46,14 +50,33 @@ struct Block {
   uint64_t page_bytes = 0;  // without the guards before and behind
   bool read_only = false;
   bool written = false;  // whether it holds values, not the placement's pattern
+  bool vast = false;
+  // Guards use addresses only, no memory. They are wide enough to catch an index that is wrong by a
+  // row or two; those of a vast block, an index that is wrong by 2**32.
+  uint64_t guard = uint64_t{16} << 20;
 
   bool near(const void* address) const {
     const char* at = static_cast<const char*>(address);
     return at >= pages - guard && at < pages + page_bytes + guard;
   }
-  // Guards use addresses only, no memory. They are wide enough to catch an index that is wrong by a
-  // row or two.
-  static constexpr uint64_t guard = uint64_t{16} << 20;
+  // Returns whether the pages of a vast block were accessed.
+  bool touched() const {
+    const int file = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    std::vector<uint64_t> entries(1 << 16);
+    uint64_t found = 0;
+    const auto first = static_cast<off_t>(reinterpret_cast<uintptr_t>(pages) / page_size());
+    for (uint64_t page = 0, left = page_bytes / page_size(); left != 0 && found == 0;) {
+      const uint64_t count = std::min<uint64_t>(left, entries.size());
+      const ssize_t bytes = static_cast<ssize_t>(count * sizeof(uint64_t));
+      const off_t at = (first + static_cast<off_t>(page)) * ssize_t{sizeof(uint64_t)};
+      if (pread(file, entries.data(), count * sizeof(uint64_t), at) != bytes) found = 1;
+      for (uint64_t i = 0; i < count; ++i) found |= entries[i] >> 63;
+      page += count;
+      left -= count;
+    }
+    close(file);
+    return found != 0;
+  }
   static uint64_t page_size() {
     static const uint64_t size = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
     return size;
@@ -70,7 +93,7 @@ class GuardedMemory {
 #ifdef OPSMITH_HARNESS_SANITIZED
       std::free(block.pages);
 #else
-      munmap(block.pages - Block::guard, block.page_bytes + 2 * Block::guard);
+      munmap(block.pages - block.guard, block.page_bytes + 2 * block.guard);
 #endif
     }
   }
@@ -78,7 +101,10 @@ class GuardedMemory {
   // Returns a block of `size` bytes with the placement's pattern, aligned to `alignment`.
   Block& allocate(std::string name, uint64_t size, uint64_t element, uint64_t alignment) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    Block block{std::move(name), nullptr, size, element, nullptr, 0, false, false};
+    Block block;
+    block.name = std::move(name);
+    block.size = size;
+    block.element = element;
 #ifdef OPSMITH_HARNESS_SANITIZED
     // The sanitizer puts its own guards around every block.
     block.page_bytes = size;
@@ -90,15 +116,22 @@ class GuardedMemory {
 #else
     const uint64_t page = Block::page_size();
     block.page_bytes = (size + page - 1) / page * page;
-    char* start = static_cast<char*>(mmap(nullptr, block.page_bytes + 2 * Block::guard, PROT_NONE,
+    block.vast = placement_.vast && size >= vast::least_bytes;
+    if (block.vast) block.guard = std::max<uint64_t>(element, 4) << 32;
+    char* start = static_cast<char*>(mmap(nullptr, block.page_bytes + 2 * block.guard, PROT_NONE,
                                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     if (start == MAP_FAILED) throw std::bad_alloc();
-    block.pages = start + Block::guard;
-    if (block.page_bytes != 0) mprotect(block.pages, block.page_bytes, PROT_READ | PROT_WRITE);
+    block.pages = start + block.guard;
+    if (block.page_bytes != 0 && !block.vast)
+      mprotect(block.pages, block.page_bytes, PROT_READ | PROT_WRITE);
     const uint64_t slack = block.page_bytes - size;
     block.data = block.pages + (placement_.at_end ? slack / alignment * alignment : 0);
-    std::memset(block.pages, canary, block.page_bytes);
-    std::memset(block.data, placement_.fill, size);
+    if (block.vast) {
+      vast::map(block.pages, block.page_bytes, {static_cast<char>(placement_.fill)}, true);
+    } else {
+      std::memset(block.pages, canary, block.page_bytes);
+      std::memset(block.data, placement_.fill, size);
+    }
 #endif
     blocks_.push_back(block);
     return blocks_.back();
@@ -112,6 +145,10 @@ class GuardedMemory {
   }
 
   const std::vector<Block>& blocks() const { return blocks_; }
+  bool is_vast(const void* data) const {
+    return std::any_of(blocks_.begin(), blocks_.end(),
+                       [data](const Block& block) { return block.vast && block.data == data; });
+  }
   uint8_t fill() const { return placement_.fill; }
 
   // Returns messages about the blocks beside which the pattern has changed.
@@ -119,6 +156,7 @@ class GuardedMemory {
     std::vector<std::string> found;
 #ifndef OPSMITH_HARNESS_SANITIZED
     for (const Block& block : blocks_) {
+      if (block.vast) continue;
       const char* end = block.data + block.size;
       for (const char* at = block.pages; at < block.pages + block.page_bytes; ++at) {
         if ((at >= block.data && at < end) || *at == static_cast<char>(canary)) continue;

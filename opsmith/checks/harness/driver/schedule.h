@@ -3,6 +3,8 @@
 
 #include "meeting.h"
 
+#include <emulated/vast.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -20,7 +22,11 @@ class Schedule {
  public:
   // With seed 0, every loop is one piece, run by the calling thread.
   Schedule(uint64_t seed, int32_t threads)
-      : seed_(seed), random_(seed), split_(seed != 0), threads_(threads) {}
+      : seed_(seed),
+        random_(seed),
+        split_(seed != 0),
+        ends_only_(seed == vast::ends_only),
+        threads_(threads) {}
 
   uint64_t seed() const { return seed_; }
   int32_t threads() const { return threads_; }
@@ -28,6 +34,11 @@ class Schedule {
 
   // The threads meet at their first writes to `blocks`.
   void run(int64_t begin, int64_t end, Body body, void* state, const std::vector<Block>& blocks) {
+    if (ends_only_) {
+      // The last piece has tens of thousands of elements, if the loop is over all of them.
+      body(std::max(begin, end - std::max<int64_t>(2, (end - begin) >> 15)), end, state);
+      return;
+    }
     // A loop inside a piece of another loop is not split, as in PyTorch.
     if (!split_ || inside_ || end - begin < 2) {
       body(begin, end, state);
@@ -92,6 +103,7 @@ class Schedule {
   uint64_t seed_;
   std::mt19937_64 random_;
   bool split_;
+  bool ends_only_;
   bool was_split_ = false;
   int32_t threads_;
 };

@@ -8,6 +8,7 @@ from emulators.cuda.obstacles import Obstacle
 from opsmith.kernels.languages.emulated_cuda.exact_language import exact_emulated
 from opsmith.kernels.languages.emulated_cuda.language import (
     CUDA_ON_CPU,
+    INCLUDE,
     USUAL_WARP,
     CudaOnCpu,
     emulated,
@@ -21,6 +22,7 @@ from opsmith.kernels.languages.emulated_cuda.torch_language import (
 
 __all__ = [
     "CUDA_ON_CPU",
+    "INCLUDE",
     "USUAL_WARP",
     "CudaOnCpu",
     "Obstacle",

@@ -17,8 +17,8 @@ class Watch final : public emulated::Watcher {
   uint64_t region_count() override { return runtime_.memory_count(); }
   emulated::Region region(uint64_t number) override {
     const Memory memory = runtime_.memory(number);
-    return {memory.name,  memory.data,    memory.size,     memory.element,
-            memory.guard, memory.written, memory.read_only};
+    return {memory.name,  memory.data,    memory.size,      memory.element,
+            memory.guard, memory.written, memory.read_only, memory.vast};
   }
   void fault(const char* kind, const char* text, emulated::Place place, const char* also,
              emulated::Place also_place) override {

@@ -24,6 +24,7 @@ struct Memory {
   uint64_t guard;  // number of bytes before and behind that must not be accessed
   bool written;    // whether it holds values
   bool read_only;
+  bool vast;  // mapped again and again
 };
 
 class Runtime {

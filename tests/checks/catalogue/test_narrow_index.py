@@ -1,0 +1,160 @@
+"""The row `narrow-index` finds indices of 32 bits, and flags no kernel that reaches beyond."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+from jaxtyping import Float32, Int32
+from torch import Tensor
+
+import opsmith
+from opsmith import Index, Sorted, checks
+
+FAULTS = Path(__file__).parents[2] / "faults"
+HERE = Path(__file__).with_name("narrow_index")
+
+
+@pytest.fixture(scope="module")
+def planted():
+    sys.path.insert(0, str(FAULTS))
+    from faults_narrow import REFERENCES
+    from pairs import PAIRS
+
+    pairs = [pair for pair in PAIRS if pair.kind == "narrow indices"]
+    return dict(zip(REFERENCES, pairs, strict=True))
+
+
+def row(operator, seed=0):
+    *_, found = checks.run(operator, select=["narrow-index"], isolate=False, seed=seed).rows
+    assert found.check == "narrow-index"
+    return found
+
+
+def doubled_rows(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N C"]:
+    return x * 2
+
+
+def registered(file, reference=doubled_rows, name="", **options):
+    operator = opsmith.op(f"narrow::{name or file.partition('.')[0]}", **options)(reference)
+    device = "cuda" if file.endswith(".cu") else "cpu"
+    operator.register_kernel(device, source=HERE / file, flags=[f"-DNAME={name}"] if name else [])
+    return operator
+
+
+def test_an_index_that_wraps_is_named_with_its_line_and_the_condition_to_declare(planted):
+    found = row(planted["row_and_column.cpp"].wrong)
+    assert (found.status, found.code) == ("failed", "OPS-SIZE-NARROW")
+    first, place, why = found.message.splitlines()
+    assert re.fullmatch(
+        r"read \d+ elements before the start of argument 'x' \(2250079225 elements\)", first
+    )
+    assert re.fullmatch(r"  at .*/row_and_column\.cpp:8", place)
+    assert why == (
+        "called with x: float32 (47435, 47435), and not with x: float32 (8367, 8367): an index, a "
+        "size or an offset is computed in 32 bits. Compute it in int64_t, or declare "
+        'where=("N*C < 2147483648",)'
+    )
+
+
+def test_its_right_twin_passes_and_the_row_says_with_which_calls(planted):
+    found = row(planted["row_and_column.cpp"].right)
+    assert (found.status, found.cases) == ("passed", 2)
+    assert found.notes == ("with x: float32 (47435, 47435); x: float32 (63640, 63640)",)
+
+
+def test_a_loop_up_to_a_count_that_is_negative_touches_nothing(planted):
+    found = row(planted["count_in_int.cpp"].wrong)
+    assert found.code == "OPS-SIZE-NARROW"
+    assert found.message.startswith("nothing accesses argument 'x' and the result\n")
+
+
+WRONG = [
+    ("thread_index.cu", r"thread .* read \d+ elements before the start of argument 'x'"),
+    ("count_of_launch.cu", r"the launch of doubles with grid \(\d+, 1, 1\) .* is refused"),
+    ("image_offset.cu", "a signed integer overflows"),
+    ("skipped_in_silence.cu", "nothing accesses argument 'x' and the result"),
+]
+
+
+@pytest.mark.slow(cases=4)
+@pytest.mark.parametrize(("file", "words"), WRONG, ids=[file for file, _ in WRONG])
+def test_an_emulated_kernel_with_a_narrow_index_fails_and_its_twin_passes(planted, file, words):
+    found = row(planted[file].wrong)
+    assert found.code == "OPS-SIZE-NARROW"
+    assert re.search(words, found.message)
+    assert row(planted[file].right).status == "passed"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("number", range(20))
+def test_every_planted_fault_is_found_and_no_twin_flagged(planted, number, seed):
+    pair = list(planted.values())[number]
+    assert row(pair.wrong, seed).code == "OPS-SIZE-NARROW"
+    right = row(pair.right, seed)
+    assert right.status == "passed", right.explain()
+
+
+# --- right kernels of unusual form --------------------------------------------------------------
+
+
+def test_a_kernel_that_refuses_more_than_it_can_number_passes():
+    found = row(registered("refuses.cpp"))
+    assert found.status == "passed", found.explain()
+    assert "the kernel refuses more: narrow::refuses: at most 2147483647 elements" in found.notes
+
+
+def test_a_kernel_that_chooses_the_width_of_its_index_passes():
+    assert row(registered("chooses.cpp")).status == "passed"
+
+
+def test_where_the_declaration_allows_no_more_elements_the_row_has_nothing_to_look_at():
+    found = row(registered("bounded.cpp", where=("N*C < 2147483648",)))
+    assert (found.status, found.message) == (
+        "not applicable",
+        "no tensor can have more than 2**31 elements",
+    )
+    assert row(registered("bounded.cpp", name="unbounded")).code == "OPS-SIZE-NARROW"
+
+
+def test_a_kernel_that_goes_wrong_with_fewer_elements_too_is_not_told_as_narrow():
+    found = row(registered("wrong_anyhow.cpp"))
+    assert found.status == "not applicable"
+    assert found.message.startswith("the kernel goes wrong with fewer elements too: x: float32")
+
+
+def segments(
+    x: Float32[Tensor, "N C"],
+    starts: Annotated[Int32[Tensor, "S"], Sorted(0, "N")],
+    rows: Annotated[Int32[Tensor, "P"], Index("N")],
+) -> Float32[Tensor, "P C"]:
+    return x[rows.long()] * starts[-1] if len(starts) else x[rows.long()]
+
+
+def test_values_that_depend_on_each_other_are_not_stretched():
+    """Starts of 32 bits cannot hold 2**31 rows: no such call fits the declaration."""
+    found = row(registered("segments.cpp", segments))
+    assert found.status == "passed", found.explain()
+    assert "starts: int32 (" in found.notes[0]
+
+
+UNUSUAL = ["scan.cpp", "histogram.cpp", "hashes.cpp", "masked.cpp", "by_threads.cpp"]
+
+
+@pytest.mark.slow(cases=5)
+@pytest.mark.parametrize("file", UNUSUAL)
+def test_a_right_kernel_of_unusual_form_passes(file):
+    found = row(registered(file))
+    assert found.status == "passed", found.explain()
+
+
+UNUSUAL_CUDA = ["last_block.cu", "queue.cu", "fixed_grid.cu", "two_passes.cu", "idle_blocks.cu"]
+
+
+@pytest.mark.slow(cases=2)
+@pytest.mark.parametrize("file", UNUSUAL_CUDA)
+def test_a_right_cuda_kernel_of_unusual_form_is_not_flagged(file):
+    found = row(registered(file))
+    assert found.status in ("passed", "not applicable"), found.explain()
