@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -90,16 +90,13 @@ class PythonKernel:
     device: str
     function: Callable[..., Any]
     ran: int = 0
+    source: ClassVar[None] = None
+    dissolves: ClassVar[bool] = False
 
     @property
     def calls(self) -> int:
         """Return how often the function ran in this process."""
         return self.ran
-
-    @property
-    def source(self) -> None:
-        """Return `None`: nothing is compiled."""
-        return None
 
     @property
     def entry(self) -> None:
@@ -110,11 +107,6 @@ class PythonKernel:
     def dtypes(self) -> tuple[str, ...]:
         """Return nothing: a function does not state its dtypes."""
         return ()
-
-    @property
-    def dissolves(self) -> bool:
-        """Return False: compiled code calls the kernel."""
-        return False
 
     @property
     def where(self) -> str:
@@ -197,6 +189,7 @@ class NativeKernel:
     source: kernels.KernelSource
     count: Callable[[], int]
     library: kernels.Library | None = None
+    dissolves: ClassVar[bool] = False
 
     @property
     def device(self) -> str:
@@ -212,11 +205,6 @@ class NativeKernel:
     def entry(self) -> kernels.KernelSource | None:
         """Return the source if its language exports a C symbol, else `None`."""
         return self.source if self.source.language.has_entry else None
-
-    @property
-    def dissolves(self) -> bool:
-        """Return False: compiled code calls the kernel."""
-        return False
 
     @property
     def where(self) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -43,6 +43,7 @@ class TritonLauncher(PythonKernel):
     kernel: TritonKernel | None = field(default=None, kw_only=True)
     file: Path = field(default_factory=Path, kw_only=True)
     sizes: Sequence[Mapping[str, int]] = field(default=(), kw_only=True)
+    dissolves: ClassVar[bool] = True  # Compiled code contains the Triton kernel itself.
     _library: NativeKernel | None = field(default=None, init=False, repr=False)
 
     @property
@@ -74,11 +75,6 @@ class TritonLauncher(PythonKernel):
             Triton(self.kernel, self.sizes),
             strided=self.kernel.strided,
         )
-
-    @property
-    def dissolves(self) -> bool:
-        """Return True: compiled code contains the Triton kernel itself."""
-        return True
 
     def implementation(self, operator: RegisteredOperator) -> Callable[..., Any]:
         """Return a function that runs the package's prebuilt library if it fits, else Triton."""
