@@ -85,7 +85,7 @@ _NEARBY = 8
 #: Number of probes for an element that exceeds its tolerance. Every case takes few probes, which
 #: once in some thousand elements find ten times too few terms.
 _MORE_PROBES = 24
-_HALVED_SCALE = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
+_SCALE = {torch.float64: torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps}
 
 
 Formula = Callable[[Mapping[str, Any], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
@@ -206,7 +206,7 @@ class Expected:
         largest, beyond = self._reached
         generator = torch.Generator().manual_seed(1)
         is_double = _is_double(self.arguments)
-        scale = _HALVED_SCALE if is_double else 1.0
+        scale = _SCALE[torch.float64] if is_double else 1.0
         for sample in range(_ROUNDING_SAMPLES):
             own = dict(self.arguments)
             if sample:
@@ -243,7 +243,9 @@ class Expected:
             if self.formula is not None:
                 yield *self.formula(short, fine), _SLACK, False
         wide = _widened(own)
-        for evaluate, dtype in self._rounded_runs(short):
+        # Double precision itself amplifies to noise what single precision only saturates.
+        double = [(self._evaluate_wide, torch.float64)] * _is_double(own)
+        for evaluate, dtype in (*self._rounded_runs(short), *double):
             with contextlib.suppress(Exception):
                 fine = evaluate(wide)
                 any_size = _is_double(own)
@@ -258,7 +260,7 @@ class Expected:
                         may_cancel=True,
                     ):
                         rough = evaluate(wide)
-                    yield rough, fine, _SLACK / steps, False
+                    yield rough, fine, _SLACK / steps / _SCALE.get(dtype, 1.0), False
 
     def _rounded_runs(self, arguments: Mapping[str, Any]) -> list[tuple[Evaluate, torch.dtype]]:
         """Return runs in double precision, each with the dtype to which its steps are rounded.

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float32, Float64
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -111,3 +111,26 @@ def test_a_kernel_may_be_better_than_a_reference_that_cancels():
         truth = expected_of(operator, {"x": x})
         assert compare([right.float()], truth).problem is None
         assert compare([right.float() - 1e-4], truth).problem is not None
+
+
+def test_what_double_precision_amplifies_to_noise_is_no_fault():
+    """As the gradient of an inverse of a large triangular matrix, whose bits threads decide."""
+
+    @opsmith.op("rounding::chaos")
+    def chaos(x: Float64[Tensor, "N"], turns: int) -> Float64[Tensor, "N"]:
+        for _ in range(turns):
+            x = 4 * x * (1 - x)
+        return x
+
+    def otherwise(x, turns):
+        for _ in range(turns):
+            x = 4 * x - 4 * x * x
+        return x
+
+    x = torch.rand(20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    noise, exact = (expected_of(chaos, {"x": x, "turns": turns}) for turns in (60, 5))
+    assert (otherwise(x, 60) - noise.values[0]).abs().max() > 0.1
+    assert compare([otherwise(x, 60)], noise).problem is None
+    assert compare([otherwise(x, 60) + 8], noise).problem is not None
+    assert compare([otherwise(x, 5)], exact).problem is None
+    assert compare([otherwise(x, 5) * (1 + 1e-11)], exact).problem is not None
