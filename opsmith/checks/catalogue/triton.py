@@ -23,11 +23,12 @@ from opsmith.operators.defined import DefinedOperator
 from opsmith.operators.dispatch.triton_kernel import TritonLauncher
 from opsmith.operators.emulation import emulated_kernel
 from opsmith.signature.dtype_variables import parts
+from opsmith.signature.dtypes import COMPLEX, FLOAT8
 
 #: Seeds of the orders in which the programs of a launch run; 0 is the natural order.
 _SEEDS = (0, 1)
 #: The dtypes that NumPy, which the interpreter computes with, does not support.
-_NOT_INTERPRETED = {"bfloat16", "float8_e4m3fn", "float8_e5m2", "complex64", "complex128"}
+_NOT_INTERPRETED = {"bfloat16", *FLOAT8, *COMPLEX}
 
 
 def kernels_in_triton(operator: Operator) -> list[Subject]:
