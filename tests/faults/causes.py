@@ -54,6 +54,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "parallel dimensions": ("OPS-PARALLEL-DIMS-CLAIM",),
     "fake kernels": ("OPS-FAKE-",),
     "sizes that tracing fixes": ("OPS-FAKE-FIXED", "OPS-COMPILE-AGAIN", "OPS-EXPORT-"),
+    "sizes that export fixes": ("OPS-FAKE-",),
     "dispatch": ("OPS-DISPATCH-", "OPS-VALIDATION-", "OPS-VMAP-"),
     "exceptions and hangs": ("OPS-CALL-",),
     "memory": ("OPS-MEMORY-", "OPS-RESULT-UNWRITTEN", "OPS-MUTATION-"),
@@ -63,7 +64,80 @@ KINDS: dict[str, tuple[str, ...]] = {
     "below every tolerance": ("OPS-EXACT-",),
 }
 #: The codes of faults that are of a narrower kind than their family, or of another one.
-FAULTS: dict[str, tuple[str, ...]] = {}
+FAULTS: dict[str, tuple[str, ...]] = {
+    # Values: the plainest is wrong everywhere; most have a condition, which the code has to name.
+    "softmax without its maximum": ("OPS-VALUE-RANGE",),
+    "sigmoid by a quotient": ("OPS-VALUE-RANGE",),
+    "relu that swallows NaN": ("OPS-VALUE-NAN",),
+    "maximum that ignores NaN": ("OPS-VALUE-NAN",),
+    "norm that overflows": ("OPS-VALUE-RANGE",),
+    "denormal numbers flushed to zero": ("OPS-VALUE-RANGE",),
+    "the sign of zero lost": ("OPS-VALUE-ZERO",),
+    "a sum in the narrow dtype": ("OPS-VALUE-ACCUMULATION",),
+    "a sum of magnitudes in bfloat16, over one of six dimensions": ("OPS-VALUE-ACCUMULATION",),
+    "a window of more than eight cut off": ("OPS-ARGUMENT-NUMBER",),
+    "a sum in 32 bits": ("OPS-VALUE-RANGE",),
+    "a sort that swaps ties": ("OPS-VALUE-ORDER",),
+    "limits that are constants": ("OPS-ARGUMENT-NUMBER",),
+    "variance divided by one less": ("OPS-VALUE-WRONG",),
+    "a mask by multiplication": ("OPS-VALUE-NAN",),
+    "a check for infinity that finds none": ("OPS-VALUE-RANGE", "OPS-VALUE-NAN"),
+    "a compensated sum that makes NaN of infinity": ("OPS-VALUE-NAN",),
+    "a mask that hides infinity, and what counts left out with it": ("OPS-VALUE-NAN",),
+    "values between 600 and 1e15": ("OPS-VALUE-RANGE",),
+    "values between 1e-17 and 1e-7": ("OPS-VALUE-RANGE",),
+    "every value between 600 and 1e15": ("OPS-VALUE-RANGE",),
+    "integers between 100 and 2**40": ("OPS-VALUE-RANGE",),
+    "one of equally near neighbours three times": ("OPS-VALUE-ORDER",),
+    "tokens of experts that were not chosen": ("OPS-VALUE-ORDER",),
+    "values within rounding out of order": ("OPS-RESULT-DECLARED",),
+    # Its formula cancels near zero, which comes before it overflows.
+    "a logarithm of a sum without its maximum": ("OPS-VALUE-WRONG", "OPS-VALUE-RANGE"),
+    # A fault that is listed among sizes, and wrong in each.
+    "the first column left out": ("OPS-VALUE-WRONG", "OPS-SIZE-"),
+    "square matrices transposed": ("OPS-VALUE-WRONG",),  # with a rule: equal sizes
+    "bias along the wrong dimension of a square": ("OPS-VALUE-WRONG",),
+    "negative dimensions ignored": ("OPS-ARGUMENT-NUMBER",),
+    "an error for no elements": ("OPS-CALL-RAISED",),
+    "no more than three dimensions": ("OPS-CALL-RAISED", "OPS-SIZE-RANK"),
+    "no bfloat16, as NumPy has none": ("OPS-CALL-RAISED",),
+    "rows of double longer than 130": ("OPS-SIZE-",),
+    "long rows of half that hold different values": ("OPS-SIZE-", "OPS-VALUE-ACCUMULATION"),
+    "a tenth of a long bfloat16 row": ("OPS-SIZE-", "OPS-VALUE-ACCUMULATION"),
+    "no weight taken for ones": ("OPS-VALUE-WRONG",),  # with a rule: not given
+    "the same tensor twice": ("OPS-ARGUMENT-SAME",),
+    # Lists.
+    "no more than four of a list written": ("OPS-SIZE-LIST", "OPS-ARGUMENT-NUMBER"),
+    "a list that is read taken as scratch": ("OPS-MUTATION-",),
+    "an argument returned for an empty list": ("OPS-RESULT-ALIAS",),
+    "an error without an optional tensor": ("OPS-CALL-RAISED",),
+    "an out not written to its end": ("OPS-SIZE-", "OPS-RESULT-UNWRITTEN"),
+    # State.
+    "noise from the global generator": ("OPS-SIDE-EFFECTS-RANDOM", "OPS-DETERMINISM-REPEAT"),
+    "last bits that differ from call to call": ("OPS-DETERMINISM-REPEAT",),
+    "wrong with one thread": ("OPS-DETERMINISM-THREADS",),
+    "a field written for large batches alone": ("OPS-SIZE-",),
+    "state in the kernel and not in the object": ("OPS-STATE-EARLIER",),
+    "a field written that nobody named": ("OPS-MUTATION-",),
+    "the table of the first object": ("OPS-STATE-EARLIER",),
+    "a table prepared once for an address": ("OPS-STATE-EARLIER",),
+    "a fake kernel with the size of its first call": ("OPS-STATE-EARLIER", "OPS-FAKE-"),
+    # What is written, and wrong, in arguments that may be written.
+    "a declared result not written": ("OPS-RESULT-UNWRITTEN", "OPS-SIZE-"),
+    "written before it is read": ("OPS-VALUE-WRONG",),
+    # Memory; some kernels touch none but their own.
+    "tail of vectors": ("OPS-SIZE-",),
+    "aligned vectors": ("OPS-CALL-CRASH", "OPS-MEMORY-"),
+    "result half written": ("OPS-MEMORY-", "OPS-RESULT-UNWRITTEN", "OPS-VALUE-ZERO"),
+    "division by zero": ("OPS-CALL-CRASH",),
+    "strides ignored": ("OPS-LAYOUT-STRIDE",),
+    "flat reader": ("OPS-LAYOUT-STRIDE", "OPS-MEMORY-"),
+    "index in 8 bits": ("OPS-MEMORY-", "OPS-SIZE-"),
+    "count in 8 bits": ("OPS-SIZE-",),
+    "static scratch": ("OPS-STATE-THREADS",),
+    "last row": ("OPS-SIZE-", *RACES),
+    "late write": (*RACES, "OPS-STATE-", "OPS-SIDE-EFFECTS-"),
+}
 
 
 @dataclass(frozen=True)
