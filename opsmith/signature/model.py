@@ -24,7 +24,7 @@ from opsmith.signature.parameters import (
 )
 from opsmith.signature.schema import schema_of
 from opsmith.signature.sizes import conditions, expressions
-from opsmith.signature.sizes.conditions import Condition
+from opsmith.signature.sizes.conditions import Comparison, Condition, decided
 from opsmith.signature.sizes.shapes import Fixed, Variadic, bound_by
 
 
@@ -159,14 +159,27 @@ class Signature:
 
     @cached_property
     def conditions(self) -> tuple[Condition, ...]:
-        """The conditions on sizes and int arguments, parsed when they are first needed."""
+        """The conditions on sizes and int arguments, parsed when they are first needed.
+
+        A dimension with a column that holds an index is large enough for it.
+        """
         scalars = [
             parameter.name
             for parameter in self.parameters
             if isinstance(parameter.type, ScalarType | SequenceType)
             and parameter.type.kind == "int"
         ]
-        return tuple(conditions.parse(text, scalars) for text in self.where)
+        written = [conditions.parse(text, scalars) for text in self.where]
+        for parameter in self.tensors:
+            shape = parameter.tensor_type.shape if parameter.tensor_type else None
+            for column in parameter.columns:
+                last = shape.dims[-1] if shape else None
+                if isinstance(last, Fixed):
+                    one = Comparison(last.expression, ">", expressions.Integer(column.place))
+                    text = f"{expressions.text(last.expression)} > {column.place}"
+                    if decided(one) is None:
+                        written.append(Condition(text, (one,)))
+        return tuple(written)
 
     @cached_property
     def _sources(self) -> tuple[dict[str, str], tuple[Equation, ...]]:

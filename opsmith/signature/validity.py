@@ -262,6 +262,8 @@ def _column(parameter: Parameter, place: int, owner: str, refuse: Refuse) -> Non
     match shape.dims[-1] if shape else None:
         case Fixed(expressions.Integer(width)) if place >= width:
             refuse(f"{owner}: {called}: there are {width} columns, counted from 0")
+        case Unnamed():
+            refuse(f"{owner}: {called}: give the last dimension a name or a number")
 
 
 def _range(

@@ -69,8 +69,6 @@ def fill(
         floating = target.is_floating_point
         exact = int(2 / torch.finfo(target).eps) if floating else torch.iinfo(target).max
         for column in parameter.columns:
-            if column.place >= shape[-1]:
-                raise NoValue
             one = replace(parameter, constraints=(column.range,))
             drawn = fill(one, shape[:-1], "int64", seed + 1 + column.place, dims, arguments, kind)
             values[..., column.place] = drawn.clamp(max=exact)

@@ -104,16 +104,13 @@ class _Values:
         self.refuse(f"{self.at(_first(wrong))}, expected {text}.")
 
     def column(self, column: Column) -> None:
-        rows = _rows(self.value)
-        width, place = rows.shape[1], column.place
-        if place >= width:
-            self.refuse(f"has {width} columns, expected an index in column {place}, from 0.")
-        value = rows[:, place].double() if rows.is_floating_point() else rows[:, place]
+        value = self.value[..., column.place].flatten()
+        value = value.double() if value.is_floating_point() else value
         low, high = range_limits(column.range, self.bindings.dims, self.arguments)
         wrong = ~((value >= low) & (value <= high) & (value == value.floor()))
         if bool(wrong.any()):
             text = range_text(column.range, self.bindings.dims, self.arguments)
-            flat = _first(wrong) * width + place
+            flat = _first(wrong) * self.value.shape[-1] + column.place
             self.refuse(f"{self.at(flat)}, expected a whole number with {text}.")
 
     def order(self, order: Order) -> None:

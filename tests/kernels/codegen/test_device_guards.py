@@ -1,11 +1,11 @@
 """Value ranges compared on the device, by a kernel that is emulated here."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 import torch
-from jaxtyping import Float32, Int32, Int64, UInt8
+from jaxtyping import Float, Float32, Int32, Int64, UInt8
 from torch import Tensor
 
 import opsmith
@@ -32,6 +32,7 @@ def pick(
     starts: Annotated[Int64[Tensor, "I"], Index("N")],
     lengths: Annotated[Int64[Tensor, "I"], Extent(start="starts", bound="N")],
     kind: Annotated[UInt8[Tensor, "P"], Between(0, 2)],
+    rows: Annotated[Float32[Tensor, "P 3"], Index("N", column=1), Index(3, column=2)],
 ) -> tuple[Float32[Tensor, "P"], Float32[Tensor, "I"]]:
     return x, x
 
@@ -42,10 +43,13 @@ KERNEL = """\
 
 #include <opsmith/cuda.h>
 
-__global__ void pick_elements(const float* x, const int32_t* index, const uint8_t* kind, int64_t n,
-                              float* out) {
+__global__ void pick_elements(const float* x, const int32_t* index, const uint8_t* kind,
+                              const float* rows, int64_t n, float* out) {
   const int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
-  if (i < n) out[i] = x[index[i]] * kind[i];
+  if (i >= n) return;
+  const float* row = rows + 3 * i;
+  const float factors[] = {1, 2, 3};
+  out[i] = x[index[i]] * kind[i] + row[0] * x[int(row[1])] * factors[int(row[2])];
 }
 __global__ void sum_runs(const float* x, const int64_t* starts, const int64_t* lengths, int64_t n,
                          float* out) {
@@ -59,7 +63,7 @@ __global__ void sum_runs(const float* x, const int64_t* starts, const int64_t* l
 void pick(const opsmith::Context& ctx, const values_on_device::pick_args& a) {
   if (a.P > 0) {
     opsmith::launch(ctx, pick_elements, opsmith::blocks_for(a.P, 64), 64, 0, a.x.data(),
-                    a.index.data(), a.kind.data(), a.P, a.out0.data());
+                    a.index.data(), a.kind.data(), a.rows.data(), a.P, a.out0.data());
   }
   if (a.I > 0) {
     opsmith::launch(ctx, sum_runs, opsmith::blocks_for(a.I, 64), 64, 0, a.x.data(),
@@ -80,15 +84,16 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> harness.Build:
     )
 
 
-def case(**changes: list[int]) -> dict[str, Tensor]:
+def case(**changes: list[Any]) -> dict[str, Tensor]:
     values = {
         "index": [0, 4, 2] * 30,
         "starts": [0, 3, 4],
         "lengths": [5, 2, 0],
         "kind": [0, 1, 2] * 30,
+        "rows": [[0.5, 4, 2], [-7.25, 0, 0], [9, 2, 1]] * 30,
         **changes,
     }
-    dtypes = {"index": torch.int32, "kind": torch.uint8}
+    dtypes = {"index": torch.int32, "kind": torch.uint8, "rows": torch.float32}
     tensors = {
         name: torch.tensor(value, dtype=dtypes.get(name, torch.int64))
         for name, value in values.items()
@@ -102,7 +107,9 @@ def test_values_that_are_admitted_arrive_as_they_are(build):
     (calls,) = zip(*harness.run(build, SIGNATURE, [given], PHASES).calls, strict=True)
     for one in calls:
         assert not one.refused
+        factor, row, times = given["rows"].unbind(1)
         picked = given["x"][given["index"].long()] * given["kind"]
+        picked += given["x"][row.long()] * factor * (times + 1)
         torch.testing.assert_close(one.results[0], picked)
         assert one.results[1].tolist() == [15.0, 9.0, 0.0]
 
@@ -131,6 +138,21 @@ def test_values_that_are_admitted_arrive_as_they_are(build):
             {"lengths": [5, 2, -1]},
             "argument 'lengths' has value -1 at element 2, expected 0 <= value and starts + value "
             "<= 5 (N).",
+        ),
+        (
+            {"rows": [[0.5, 4, 2], [0.5, 5, 2]] + [[0.5, 0, 0]] * 88},
+            "argument 'rows' has value 5.0 at element 4, expected a whole number with "
+            "0 <= value < 5 (N).",
+        ),
+        (
+            {"rows": [[0.5, 4, 2.5]] + [[0.5, 0, 0]] * 89},
+            "argument 'rows' has value 2.5 at element 2, expected a whole number with "
+            "0 <= value < 3.",
+        ),
+        (
+            {"rows": [[0.5, float("nan"), 2]] + [[0.5, 0, 0]] * 89},
+            "argument 'rows' has value nan at element 1, expected a whole number with "
+            "0 <= value < 5 (N).",
         ),
         (
             {"kind": [0, 3] + [1] * 88},
@@ -168,9 +190,11 @@ def test_indices_whose_dtype_each_call_chooses_are_looked_at_too() -> None:
         x: Float32[Tensor, "N"],
         index: Annotated[ids[Tensor, "P"], Index("N")],
         factor: Annotated[mixed[Tensor, "P"], Between(0, 1)],
+        boxes: Annotated[Float[Tensor, "P 5"], Index("N", column=0)],
+        either: Annotated[mixed[Tensor, "P 2"], Index("N", column=1)],
     ) -> Float32[Tensor, "P"]:
         return x
 
-    # Floating-point values make no kernel read outside its memory, and are not looked at.
+    # Other floating-point values make no kernel read outside its memory, and are not looked at.
     found = guards_of(signature_of(chosen, "values_on_device::chosen"))
-    assert [guard.name for guard in found] == ["index"]
+    assert [guard.name for guard in found] == ["index", "boxes", "either"]

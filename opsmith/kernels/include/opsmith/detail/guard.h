@@ -23,16 +23,18 @@ struct Unadmitted {
   int32_t state;  // 0: nothing, 1: a thread is writing, 2: the rest is complete
   int32_t item;
   int64_t index, value, low, high;
+  double real;
+  bool is_real;  // whether the value is a float
 };
 
-// One tensor of integers, and the limits of its values. A run begins at a value of `starts`, whose
-// own range is `start_low` to `start_high`, and ends at `high` at the latest.
+// One tensor of indices, and the limits of its values. A run begins at a value of `starts`, whose
+// own range is `start_low` to `start_high`, and ends at `high` at the latest. Of rows of `width`
+// elements, only the column at `place` holds indices.
 struct Looked {
   const void *values, *starts;
   void* admitted;
-  int64_t count, low, high, start_low, start_high;
-  int32_t bytes;
-  bool is_signed;
+  int64_t count, low, high, start_low, start_high, width, place;
+  DLDataType type;
 };
 template <int N>
 struct LookedAt {
@@ -40,27 +42,34 @@ struct LookedAt {
 };
 
 template <typename T>
-__device__ bool is_admitted(const Looked& item, int64_t i, int64_t& value, int64_t& high) {
-  value = static_cast<int64_t>(static_cast<const T*>(item.values)[i]);
-  high = item.high;
-  if (item.starts == nullptr) return value >= item.low && value <= high;
-  int64_t start = static_cast<int64_t>(static_cast<const T*>(item.starts)[i]);
-  // The copy that the operator's kernel reads instead.
-  if (start < item.start_low || start > item.start_high) start = item.start_low;
-  return value >= 0 && start <= high - value;
+__device__ bool is_admitted(const Looked& item, int64_t i, T given) {
+  if constexpr (!std::is_integral_v<T>) {
+    const double real = static_cast<double>(given);
+    return real >= item.low && real <= item.high && real == floor(real);
+  } else {
+    const int64_t value = static_cast<int64_t>(given);
+    if (item.starts == nullptr) return value >= item.low && value <= item.high;
+    int64_t start = static_cast<int64_t>(static_cast<const T*>(item.starts)[i]);
+    // The copy that the operator's kernel reads instead.
+    if (start < item.start_low || start > item.start_high) start = item.start_low;
+    return value >= 0 && start <= item.high - value;
+  }
 }
 
 template <typename T>
-__device__ void look(const Looked& item, int32_t number, int64_t i, Unadmitted* found) {
-  int64_t value, high;
-  const bool good = is_admitted<T>(item, i, value, high);
-  static_cast<T*>(item.admitted)[i] = static_cast<T>(good ? value : item.low);
+__device__ void look(const Looked& item, int32_t number, int64_t row, Unadmitted* found) {
+  const int64_t i = row * item.width + item.place;
+  const T value = static_cast<const T*>(item.values)[i];
+  const bool good = is_admitted<T>(item, i, value);
+  static_cast<T*>(item.admitted)[i] = good ? value : static_cast<T>(item.low);
   if (good || atomicCAS(&found->state, 0, 1) != 0) return;
   found->item = number;
   found->index = i;
-  found->value = value;
+  found->is_real = !std::is_integral_v<T>;
+  found->value = std::is_integral_v<T> ? static_cast<int64_t>(value) : 0;
+  found->real = static_cast<double>(value);
   found->low = item.low;
-  found->high = high;
+  found->high = item.high;
   __threadfence_system();
   atomicExch(&found->state, 2);
 }
@@ -71,21 +80,23 @@ __global__ void admit_values(LookedAt<N> all, Unadmitted* found) {
   const auto number = static_cast<int32_t>(blockIdx.y);
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
   for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < item.count; i += step) {
-    switch (item.is_signed ? -item.bytes : item.bytes) {
-      case -1:
-        look<int8_t>(item, number, i, found);
-        break;
-      case -2:
-        look<int16_t>(item, number, i, found);
-        break;
-      case -4:
-        look<int32_t>(item, number, i, found);
-        break;
-      case -8:
-        look<int64_t>(item, number, i, found);
-        break;
-      default:
-        look<uint8_t>(item, number, i, found);
+    switch (dtype_key(item.type)) {
+#define OPSMITH_LOOK(T)              \
+  case dtype_traits<T>::key:         \
+    look<T>(item, number, i, found); \
+    break;
+      OPSMITH_LOOK(int8_t)
+      OPSMITH_LOOK(int16_t)
+      OPSMITH_LOOK(int32_t)
+      OPSMITH_LOOK(int64_t)
+      OPSMITH_LOOK(uint8_t)
+#ifndef OPSMITH_EXACT  // whose floats have other bits
+      OPSMITH_LOOK(half)
+      OPSMITH_LOOK(bfloat16)
+      OPSMITH_LOOK(float)
+      OPSMITH_LOOK(double)
+#endif
+#undef OPSMITH_LOOK
     }
   }
 }
@@ -166,6 +177,7 @@ class ValueGuard {
  public:
   struct Words {
     const char *name, *start, *reasons;
+    bool is_column;
   };
 
   ValueGuard(const Raw& raw, const Context& ctx, const Words* words)
@@ -193,6 +205,9 @@ class ValueGuard {
   void look(int item, const DLTensor* Raw::* member, const Range& range) {
     take(item, member, Whole(range), nullptr, Whole());
   }
+  void look_at_column(int item, const DLTensor* Raw::* member, const Column& column) {
+    take(item, member, Whole(column.range), nullptr, Whole(), column.place);
+  }
   void look_at_runs(int item, const DLTensor* Raw::* member, const DLTensor* starts,
                     const Range& range, const Whole& start) {
     Whole whole(range);
@@ -205,7 +220,7 @@ class ValueGuard {
 
  private:
   void take(int number, const DLTensor* Raw::* member, Whole range, const DLTensor* starts,
-            Whole start) {
+            Whole start, int64_t column = -1) {
     const DLTensor* given = raw_.*member;
     if (given == nullptr || !is_whole(*given) || (starts != nullptr && !is_whole(*starts))) return;
     int64_t count = 1;
@@ -215,16 +230,37 @@ class ValueGuard {
       ctx_.fail("argument '", names(number).name, "' has ", count,
                 " values, and none is admitted: ", text(range.low, range.high, names(number)), ".");
     }
-    const int32_t bytes = given->dtype.bits / 8;
-    auto* admitted = ctx_.template scratch<char>(count * bytes).data();
-    all_.items[number] = {memory(*given), starts == nullptr ? nullptr : memory(*starts),
-                          admitted,       count,
-                          range.low,      range.high,
-                          start.low,      start.high,
-                          bytes,          given->dtype.code == 0};
+    Looked& item = all_.items[number];
+    item = {memory(*given),
+            starts == nullptr ? nullptr : memory(*starts),
+            nullptr,
+            count,
+            range.low,
+            range.high,
+            start.low,
+            start.high,
+            1,
+            0,
+            given->dtype};
+    if (column >= 0) {
+      item.width = given->shape[given->ndim - 1];
+      item.place = column;
+      item.count /= item.width;
+    }
+    const bool is_copy = given >= tensors_ && given < tensors_ + N;  // for an earlier column
     tensors_[number] = *given;
-    tensors_[number].data = admitted;
-    tensors_[number].byte_offset = 0;
+    if (!is_copy) {
+      const int64_t bytes = count * given->dtype.bits / 8;
+      tensors_[number].data = ctx_.template scratch<char>(bytes).data();
+      tensors_[number].byte_offset = 0;
+      if (column >= 0) {
+        check_cuda(ctx_,
+                   cudaMemcpyAsync(tensors_[number].data, item.values, bytes,
+                                   cudaMemcpyDeviceToDevice, cuda_stream(ctx_)),
+                   "cudaMemcpyAsync");
+      }
+    }
+    item.admitted = tensors_[number].data;
     raw_.*member = &tensors_[number];
   }
 
@@ -246,7 +282,8 @@ class ValueGuard {
     if (found.state != 2) return;
     box_->clear();
     const Words& words = names(found.item);
-    ctx_.fail("argument '", words.name, "' has value ", found.value, " at element ", found.index,
+    ctx_.fail("argument '", words.name, "' has value ",
+              found.is_real ? show(found.real) : show(found.value), " at element ", found.index,
               when, ", expected ", text(found.low, found.high, words), ".");
   }
   static std::string text(int64_t low, int64_t high, const Words& words) {
@@ -259,7 +296,7 @@ class ValueGuard {
       range.high = Limit(high + 1);
       range.exclusive = true;
     }
-    return range.text();
+    return words.is_column ? Column{0, range}.text() : range.text();
   }
   const Words& names(int32_t item) const { return words_[item]; }
 

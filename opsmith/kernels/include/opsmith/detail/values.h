@@ -234,10 +234,6 @@ void check_column(const Context& context, const Binder<N, V, D>& bound, Where wh
                   const DLTensor& tensor, const Column& column) {
   if constexpr (!is_drawn<T>) {
     const Rows rows(tensor);
-    if (column.place >= rows.length) {
-      bound.fail(join("argument ", where.text(), " has ", rows.length,
-                      " columns, expected an index in column ", column.place, ", from 0."));
-    }
     const bool contiguous = is_contiguous(tensor);
     const auto place = [&](int64_t row) { return row * rows.length + column.place; };
     const auto admits = [&](int64_t row) {
