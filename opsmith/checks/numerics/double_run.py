@@ -82,13 +82,18 @@ class DoubleRun:
         """Return whether the reference asks for single precision that narrows no number."""
         return not self._found.isdisjoint(self._kept)
 
+    @property
+    def narrows(self) -> bool:
+        """Return whether the reference asks for less precision, and rounds its numbers so."""
+        return not self._found <= self._kept.keys()
+
     def smooth(self, values: list[Tensor]) -> tuple[Evaluate, list[Tensor]]:
         """Return an evaluation without narrowing, and its results for the case's arguments.
 
         Narrowing hides small changes of the arguments. If nothing is narrowed, or the reference
         cannot be run without it, return this evaluation and `values`.
         """
-        if self._found <= self._kept.keys():
+        if not self.narrows:
             return self, values
 
         def evaluate(arguments: Mapping[str, Any]) -> list[Tensor]:

@@ -60,7 +60,9 @@ from opsmith.checks.numerics.double_run import WIDE, DoubleRun
 from opsmith.checks.numerics.masked_nonfinite import Irrelevant
 from opsmith.checks.numerics.overflow import exceeds_double, outcomes
 from opsmith.checks.numerics.perturbation import (
+    FINE_NUDGE,
     HALVED,
+    NUDGE,
     coarse,
     jitter,
     keep_indices,
@@ -321,11 +323,15 @@ class Expected:
     @cached_property
     def nearby(self) -> list[tuple[Tensor, Tensor]]:
         """Return each real element's least and largest value for slightly moved arguments."""
-        generator = torch.Generator().manual_seed(2)
+        generator = torch.Generator()
         wide = _widened(self.arguments)
         ends = [(value, value) for value in self.values]
-        for _ in range(_NEARBY):
-            moved = {name: nudge(value, generator) for name, value in wide.items()}
+        double = all(t.dtype in HALVED for t in _tensors(self.arguments) if is_inexact(t))
+        step = FINE_NUDGE if double and not self._evaluate_wide.narrows else NUDGE
+        for sample in range(_NEARBY):
+            generator.manual_seed(sample // 2)  # there, and back to the other side of a kink
+            step = -step
+            moved = {name: nudge(value, generator, step) for name, value in wide.items()}
             try:
                 found = self._evaluate_wide(moved)
             except Exception:

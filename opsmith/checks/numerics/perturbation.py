@@ -20,7 +20,8 @@ from opsmith.signature import Signature
 
 HALVED = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 """The dtype of half the width, by dtype."""
-_NUDGE = 1e-7
+NUDGE, FINE_NUDGE = 1e-7, 1e-15
+"""A little more than the rounding of a number: in single precision and less, and in double."""
 
 
 def keep_indices(
@@ -74,11 +75,13 @@ def jitter(value: Any, generator: torch.Generator) -> Any:
     return value * (1 + bits * eps).to(value.dtype)
 
 
-def nudge(value: Any, generator: torch.Generator) -> Any:
+def nudge(value: Any, generator: torch.Generator, step: float) -> Any:
     """Move all numbers in `value` a little, zeros too."""
     if holds_tensors(value):
-        return [nudge(item, generator) for item in value]
+        return [nudge(item, generator, step) for item in value]
     if not isinstance(value, Tensor) or not is_inexact(value):
         return value
-    signs = torch.randint(0, 2, value.shape, generator=generator) * 2 - 1
-    return value + _NUDGE * (1 + magnitude(value)) * signs
+    uniform = torch.rand(value.shape, generator=generator, dtype=torch.float64) * 2 - 1
+    # By different amounts, so that two equal numbers become different ones.
+    amounts = uniform + 0.5 * torch.where(uniform < 0, -1.0, 1.0)
+    return value + step * (1 + magnitude(value)) * amounts
