@@ -226,11 +226,18 @@ def _of(
 
 
 def _subjects(check: Check, operator: Operator, devices: Sequence[str]) -> list[Subject]:
-    """Return the subjects of a check; with `devices`, at least one on each of the devices."""
-    found = check.subjects(operator)
+    """Return the subjects of a check; with `devices`, at least one on each of the devices.
+
+    Where no kernel is for these devices, the others come along as missing: none was looked at.
+    """
+    every = check.subjects(operator)
     if not devices:
-        return found
-    found = [subject for subject in found if subject.device in devices]
+        return every
+    found = [subject for subject in every if subject.device in devices]
+    if all(subject.kernel == REFERENCE for subject in found):
+        why = f"it is for {{}}, and calls on {', '.join(devices)} were asked for"
+        others = (subject for subject in every if subject.kernel != REFERENCE)
+        found += [replace(one, missing=why.format(one.device)) for one in others]
     if check.subjects is subjects_of:
         reached = {subject.device for subject in found}
         found += [subject_on(operator, device) for device in devices if device not in reached]
