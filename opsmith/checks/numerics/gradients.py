@@ -16,6 +16,7 @@ from opsmith.checks.cases.reference_call import after_evaluation, run_reference
 from opsmith.checks.numerics.double_run import DoubleRun
 from opsmith.checks.numerics.oracle import Expected, Formula, measure, narrow, widen
 from opsmith.checks.numerics.perturbation import keep_indices
+from opsmith.checks.numerics.sensitivity import Evaluate
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import flatten, is_float8, map_named_tensors, map_tensors
 from opsmith.operators.core.torch_threads import threads
@@ -281,10 +282,10 @@ def expected_gradients(
 
 
 def _by_declared_backward(operator: Operator, values: Mapping[str, Any]) -> Formula | None:
-    """Return the rounding errors of the declared backward's reference, see `Expected.formula`.
+    """Return the rounding errors of the declared backward's reference.
 
     The backward may be a formula of its own, and starts from results that were rounded: what it
-    loses so is no fault of a kernel. Where it is wrong in double precision, it explains nothing.
+    loses so is no fault of a kernel.
     """
     declared = operator.declared_backward if isinstance(operator, DefinedOperator) else None
     signature = operator.signature
@@ -306,12 +307,20 @@ def _by_declared_backward(operator: Operator, values: Mapping[str, Any]) -> Form
         places = [(leaf, declared.gradients[names.index(name)]) for name, leaf in leaves.items()]
         return [torch.zeros_like(leaf) if at is None else found[at] for leaf, at in places]
 
+    return rounding_of(torch.no_grad()(evaluate))
+
+
+def rounding_of(evaluate: Evaluate) -> Formula:
+    """Return the rounding errors of another way to compute results, see `Expected.formula`.
+
+    Where that way is wrong in double precision, it explains nothing.
+    """
+
     def errors(
         given: Mapping[str, Any], right: Sequence[Tensor]
     ) -> tuple[list[Tensor], list[Tensor]]:
         wide = {name: widen(value) for name, value in given.items()}
-        with torch.no_grad():
-            rough, fine = evaluate(given), DoubleRun(evaluate, wide, given)(wide)
+        rough, fine = evaluate(given), DoubleRun(evaluate, wide, given)(wide)
         for one, other, true in zip(rough, fine, right, strict=True):
             wrong = (other - true).abs() > _AGREEING * (one - other).abs()
             one[wrong] = other[wrong].to(one.dtype)

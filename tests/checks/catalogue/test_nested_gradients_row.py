@@ -4,7 +4,11 @@ from contextlib import nullcontext
 
 import nested_operators as ops
 import pytest
+import torch
+from jaxtyping import Float
+from torch import Tensor
 
+import opsmith
 from opsmith import checks
 from opsmith.operators.dispatch import autograd
 
@@ -27,3 +31,16 @@ def test_levels_that_record_nothing_are_found(name, monkeypatch):
     row = row_of(ops.PYTHON[name])
     assert (row.status, row.code) == ("failed", "OPS-GRADIENT-NESTED")
     assert row.message.startswith(("torch.func.", "autograd of torch.func.grad: "))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_what_pytorchs_own_forward_formula_loses_by_rounding_is_right(seed):
+    """Forward mode computes the tangent of a maximum as that of y, plus the difference of both."""
+
+    def maximum(x: Float[Tensor, "N"], y: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        return torch.maximum(x, y)
+
+    operator = opsmith.op(f"nested_row::maximum{seed}", autograd="reference")(maximum)
+    row = row_of(operator, seed=seed, examples=40)
+    assert (row.status, row.message) == ("passed", "")

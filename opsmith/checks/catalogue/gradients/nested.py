@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,7 +22,15 @@ from opsmith.checks.catalogue.gradients.double_backward import (
 )
 from opsmith.checks.catalogue.gradients.gradient import need_gradient
 from opsmith.checks.numerics.comparison import compare
-from opsmith.checks.numerics.gradients import COTANGENTS, is_differentiable, leaves_of, stopped
+from opsmith.checks.numerics.gradients import (
+    COTANGENTS,
+    is_differentiable,
+    leaves_of,
+    rounding_of,
+    stopped,
+)
+from opsmith.checks.numerics.oracle import Formula
+from opsmith.checks.numerics.perturbation import keep_indices
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.operators.core.arguments import flatten, map_named_tensors
@@ -54,7 +63,8 @@ def nested_gradients(trial: Trial) -> None:
             truth = truths[bend]
             if truth is None:
                 continue
-            subject = _Gradient(trial, {**given, **trial.make(case)}, bend)
+            truth = replace(truth, formula=_of_the_reference(trial, given, nesting, bend))
+            subject = _Gradient(trial, {**given, **trial.make(case)}, bend, trial.call)
             if nesting is not _vjp_of_vjp and subject.is_complex:
                 continue  # torch.func.grad takes real results
             try:
@@ -86,8 +96,14 @@ def _bent(result: Tensor) -> Tensor:
 class _Gradient:
     """A case's gradient as a function of the arguments and of the incoming gradients."""
 
-    def __init__(self, trial: Trial, given: Mapping[str, Any], bend: _Bend) -> None:
-        self.trial, self.given, self.bend = trial, given, bend
+    def __init__(
+        self,
+        trial: Trial,
+        given: Mapping[str, Any],
+        bend: _Bend,
+        call: Callable[[Mapping[str, Any]], Any],
+    ) -> None:
+        self.trial, self.given, self.bend, self.call = trial, given, bend, call
         self.own = {name: value for name, value in given.items() if name in trial.signature.by_name}
         _, leaves = leaves_of(self.own, trial.signature)
         device = trial.subject.device
@@ -101,7 +117,7 @@ class _Gradient:
         """Call the operator at another point, and bend its results."""
         signature = self.trial.signature
         arguments = map_named_tensors(self.own, lambda name, value: point.get(name, value))
-        results = flatten(signature, stopped(signature, self.trial.call(arguments)), arguments)
+        results = flatten(signature, stopped(signature, self.call(arguments)), arguments)
         return [self.bend(result) for result in results if is_differentiable(result)]
 
     def value(self, point: _Tensors, incoming: list[Tensor]) -> Tensor:
@@ -163,6 +179,26 @@ _NESTINGS: dict[str, tuple[Callable[[_Gradient], list[Tensor]], _Bend]] = {
     "autograd of torch.func.grad": (_autograd_of_grad, _bent),
     "torch.func.jvp of grad": (_jvp_of_grad, _same),
 }
+
+
+def _of_the_reference(
+    trial: Trial,
+    given: Mapping[str, Any],
+    nesting: Callable[[_Gradient], list[Tensor]],
+    bend: _Bend,
+) -> Formula:
+    """Return the rounding errors of the reference's own nesting, whose formulas are PyTorch's."""
+
+    def call(arguments: Mapping[str, Any]) -> Any:
+        positional, keywords = trial.operator.split(arguments)
+        return trial.operator.reference(*positional, **keywords)
+
+    def evaluate(moved: Mapping[str, Any]) -> list[Tensor]:
+        own = keep_indices(trial.signature, given, moved)
+        with torch.enable_grad():
+            return nesting(_Gradient(trial, own, bend, call))
+
+    return rounding_of(evaluate)
 
 
 def _is_wrong_twice(subject: _Gradient, truth: Any) -> bool:
