@@ -112,9 +112,20 @@ def _drafted(name: str, example: str | None, modules: list[str]) -> str:
     attribute = attribute.removesuffix(".apply")
     if attribute not in functions:
         found = ", ".join(functions) or "none"
-        raise AdoptError(f"{file} has no torch.autograd.Function {attribute!r}; it has {found}")
+        more = ""
+        if callable(vars(module).get(attribute)):
+            more = (
+                f". If {attribute} makes a Function, give one that it made a name there, as in "
+                f"My{attribute.title()} = {attribute}(...), and adopt that"
+            )
+        raise AdoptError(
+            f"{file} has no torch.autograd.Function {attribute!r}; it has {found}{more}"
+        )
+    function = functions[attribute]
+    if vars(module).get(function.__name__) is function:
+        attribute = function.__name__
     name = Path(file).stem if file.endswith(".py") else file
-    return draft_function(name, functions[attribute], example)
+    return draft_function(name, function, example, attribute)
 
 
 def _functions(module: ModuleType) -> dict[str, type]:
@@ -126,4 +137,5 @@ def _functions(module: ModuleType) -> dict[str, type]:
         key: owner
         for key, owner in owners.items()
         if isinstance(owner, type) and issubclass(owner, torch.autograd.Function)
+        if owner is not torch.autograd.Function
     }

@@ -40,14 +40,19 @@ def draft_operator(name: str, example: str | None = None, modules: Sequence[str]
 
 
 def draft_function(
-    module: str, function: type[torch.autograd.Function], example: str | None = None
+    module: str,
+    function: type[torch.autograd.Function],
+    example: str | None = None,
+    name: str = "",
 ) -> str:
     """Return the declaration of a ``torch.autograd.Function`` in `module`, as a Python file.
+
+    In the module it has another `name` than its own if a function made it.
 
     Raises:
         DeclarationError: as for `draft_operator`.
     """
-    name = function.__name__
+    name = name or function.__name__
     subject = of_function(name, function)
     refuse_written(*examples.found(subject, example, name))
     try:

@@ -86,3 +86,49 @@ def test_what_a_file_has_is_listed(cli, tmp_path):
     outcome = cli("adopt", f"{file}:Thrice")
     assert outcome.code == 2
     assert "has no torch.autograd.Function 'Thrice'; it has Twice" in outcome.stderr
+    assert "makes a Function" not in outcome.stderr
+
+
+MAKER = """
+from torch.autograd import Function
+
+
+def times(factor):
+    class Times(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * factor
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * factor
+
+    return Times
+
+
+Tripled = times(3)
+doubled = times(2).apply
+"""
+
+
+def test_a_function_that_makes_classes_is_told_how_one_of_them_is_adopted(cli, tmp_path):
+    file = tmp_path / "drafted_maker.py"
+    file.write_text(MAKER)
+    outcome = cli("adopt", f"{file}:times")
+    assert outcome.code == 2
+    assert (
+        "has no torch.autograd.Function 'times'; it has Tripled, doubled. If times makes a "
+        "Function, give one that it made a name there, as in MyTimes = times(...), and adopt that"
+    ) in outcome.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["Tripled", "doubled"])
+def test_a_class_that_a_function_made_is_adopted_by_its_name(cli, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    module = f"drafted_made_{name.lower()}"
+    (tmp_path / f"{module}.py").write_text(MAKER)
+    assert cli("adopt", f"{module}.py:{name}", "--out", "draft.py").code == 0
+    assert f"from {module} import {name}\n" in (tmp_path / "draft.py").read_text()
+    checked = cli("check", "draft.py", "--check", "dispatch,gradient", "--examples", "4")
+    assert checked.code == 0, checked.stdout

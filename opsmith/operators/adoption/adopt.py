@@ -53,7 +53,7 @@ def adopt(
 
     Args:
         what: the name of an operator of PyTorch, ``aten::asinh`` or ``aten::add.Tensor``; or a
-            ``torch.autograd.Function``.
+            ``torch.autograd.Function``, or its ``apply``.
         second: for a name, a function with the operator's parameters, annotated as for
             `opsmith.op`, that computes the same in PyTorch; without it `adopt` is a decorator.
             Trailing parameters with defaults may be left out, and keep their defaults. An empty
@@ -96,7 +96,9 @@ def adopt(
         "parallel_dims": parallel_dims,
         "where": where,
     }
-    if isinstance(what, type) and issubclass(what, torch.autograd.Function):
+    owner = getattr(what, "__self__", what)  # of the Function's `apply`, the Function
+    if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
+        what = owner
         if not isinstance(second, str):
             raise DeclarationError(
                 f"adopt({what.__name__}): give the new operator a name, "
