@@ -89,7 +89,7 @@ def described(
     labels = _labels(subject, sizes.values, floats, variables)
     results = list(zip(labels, worded or [None] * len(labels), strict=True))
     if not all(label and shape is not None for label, shape in results):
-        results = [(label, None) for label, _ in results]
+        results, dependent = [(label, None) for label, _ in results], []
     shown = {
         name: given[name] if given.get(name) is not None else value
         for name, value in sizes.values.items()
@@ -234,9 +234,9 @@ def _labels(
         return [one[0].dtype if isinstance(one, list) else one.dtype for one in returned]
 
     seen = [seen_in(limits.with_dtype(values, one)) for one in floats or (torch.float32,)]
-    flags = [name for name, value in values.items() if isinstance(value, bool)]
-    flipped = [seen_in({**values, name: not values[name]}) for name in flags]
-    if any(one not in ([], seen_in(values)) for one in flipped):
+    others = {one.name: not values[one.name] for one in subject.arguments if one.kind == "bool"}
+    others |= {one.name: None for one in subject.arguments if one.is_tensors and one.optional}
+    if any(seen_in({**values, k: v}) not in ([], seen_in(values)) for k, v in others.items()):
         return [""] * len(seen[0])
     labels = []
     for column in zip(*seen, strict=True):

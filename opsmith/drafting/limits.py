@@ -280,6 +280,7 @@ def _optional_tensors(
     subject: Origin, argument: DraftArgument, values: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """Yield calls that pass an optional tensor which `values` leaves out, if accepted."""
+    on_meta = subject.results(values, "meta") is not None
     present = [one for one in values.values() if isinstance(one, Spec)]
     shapes = [one.shape for one in present]
     shapes += [(size,) for shape in shapes for size in shape]
@@ -287,7 +288,8 @@ def _optional_tensors(
     for dtype in (torch.float32, torch.int64, torch.bool):
         for shape in dict.fromkeys(shapes):
             call = {**values, argument.name: Spec(shape, dtype)}
-            if subject.results(call, "meta") is not None and subject.takes([call])[0]:
+            known = not on_meta or subject.results(call, "meta") is not None
+            if known and subject.takes([call])[0]:
                 yield call
 
 

@@ -128,19 +128,20 @@ def table(found: Sequence[Tally]) -> str:
 def kinds(every: Sequence[Result], excused: dict[tuple[str, str], str]) -> str:
     """Return the table of kinds of operators."""
     lines = [
-        "| operators | how many | operator-seeds | of them without a flag | seeds | load |",
+        "| operators | how many | operator-seeds | of them flagged | rate, 95 % interval | load |",
         "|---|---|---|---|---|---|",
     ]
-    for kind, words in WORDS.items():
-        own = [one for one in every if one.operator.startswith(f"{kind}/")]
+    words = {**WORDS, "": "all"}
+    for kind, name in words.items():
+        own = [one for one in every if one.operator.startswith(f"{kind}/") or not kind]
         if not own:
             continue
         wrong = {flag.partition(": ")[0] for flag in flags(own, excused)}
-        seeds = sorted({one.seed for one in own})
+        low, high = (100 * end for end in interval(len(wrong), len(own)))
         loads = sorted(one.load for one in own)
         lines.append(
-            f"| {words} | {len({one.operator for one in own})} | {len(own)} | "
-            f"{len(own) - len(wrong)} | {', '.join(map(str, seeds))} | "
+            f"| {name} | {len({one.operator for one in own})} | {len(own)} | {len(wrong)} | "
+            f"{100 * len(wrong) / len(own):.1f} % ({low:.1f} to {high:.1f}) | "
             f"{loads[len(loads) // 2]} ({loads[0]} to {loads[-1]}) |"
         )
     return "\n".join(lines)

@@ -25,6 +25,7 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1])]
 
+import corpus_drawn  # noqa: E402
 import corpus_house  # noqa: E402
 import corpus_page  # noqa: E402
 import corpus_results  # noqa: E402
@@ -179,6 +180,7 @@ def check(
             started = time.monotonic()
             result = corpus_results.of_rows(label, seed, own, examples, took)
             corpus_results.add(result)
+            corpus_drawn.add(own)
             print(corpus_results.said(result), flush=True)
 
     several = list(operators.values())

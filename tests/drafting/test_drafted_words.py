@@ -61,6 +61,12 @@ def counted(x):
     return torch.bincount(x)
 
 
+def weighted(x, weights=None):
+    if x.device.type == "meta":
+        raise NotImplementedError
+    return torch.bincount(x, weights)
+
+
 def widened(x, wide=False):
     return x.sum(0).to(torch.float64 if wide else torch.float32)
 
@@ -111,6 +117,7 @@ KERNELS = {
     "paired(Tensor x, Tensor y) -> Tensor": paired,
     "kept(Tensor x, int dim, bool keepdim) -> (Tensor, Tensor)": kept,
     "counted(Tensor x) -> Tensor": counted,
+    "weighted(Tensor x, Tensor? weights=None) -> Tensor": weighted,
     "widened(Tensor x, bool wide=False) -> Tensor": widened,
     "finite(Tensor x) -> Tensor": finite,
     "without_nan(Tensor x) -> Tensor": without_nan,
@@ -185,6 +192,7 @@ def defined():
         ("product", [', where=("C >= 1",))', ') -> Float[Tensor, "N M"]:']),
         ("paired", ['    dtypes = ["float32", "float64"]', ") -> Tensor:"]),
         ("counted", ['data_dependent=("K",)', ') -> Int64[Tensor, "K"]:']),
+        ("weighted", ['    weights: Float[Tensor, "N"] | None = None,', ") -> Tensor:"]),
         ("widened", ["    wide: bool = False,", ") -> Tensor:"]),
         (
             "finite",
