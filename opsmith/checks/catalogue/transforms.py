@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure, Inapplicable
 from opsmith.checks.cases.reruns.registered_cases import alike
 from opsmith.checks.cases.sampling import Wanted
-from opsmith.checks.numerics.oracle import Expected
+from opsmith.checks.numerics.oracle import Expected, RefusedError
 from opsmith.checks.protocol import PLAIN_CALLS, define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.kernels import HOST
@@ -195,7 +196,7 @@ def vmap(trial: Trial) -> None:
         if only:  # other numbers, and numbers of different cases, need not fit each other
             samples = [case, *alike(trial.operator, case, seed), case, case][:batch]
         else:
-            samples = [case, *(_shuffled(case, seed + n) for n in range(1, batch))]
+            samples = [case, *(_shuffled(trial, case, seed + n) for n in range(1, batch))]
         truths = [trial.truth(sample) for sample in samples]
         choices = [names, *([name] for name in names)] if len(names) > 1 else [names]
         for position, batched in enumerate(choices):
@@ -203,14 +204,28 @@ def vmap(trial: Trial) -> None:
                 continue
             whole = batched == names
             own = [case] * batch if only and not whole else samples
-            _batch(trial, own, batched, truths if whole else None)
+            # The reference may refuse the numbers of one case beside those of another.
+            with contextlib.nullcontext() if whole else contextlib.suppress(RefusedError):
+                _batch(trial, own, batched, truths if whole else _truths_of(trial, own, batched))
 
     wanted = Wanted(sizes=(2, 3, 1, 4), max_elements=512)
     trial.each(one, dtypes=(trial.subject.favourite,), wanted=wanted, examples=8, most=8)
 
 
-def _shuffled(case: Case, seed: int) -> Case:
-    """Shuffle each floating tensor: its values, or what its constraints keep together."""
+def _truths_of(trial: Trial, samples: list[Case], batched: list[str]) -> list[Expected]:
+    """Return the right results where only some arguments are those of each sample."""
+    first = samples[0].make(HOST)
+    return [
+        trial.truth(Case(trial.signature, {**first, **{name: own[name] for name in batched}}))
+        for own in (sample.make(HOST) for sample in samples)
+    ]
+
+
+def _shuffled(trial: Trial, case: Case, seed: int) -> Case:
+    """Shuffle each floating tensor: its values, or what its constraints keep together.
+
+    Where the reference refuses them then, return the case as it is.
+    """
     generator = torch.Generator().manual_seed(seed)
     values: dict[str, Any] = {}
     for name, value in case.values.items():
@@ -223,12 +238,15 @@ def _shuffled(case: Case, seed: int) -> Case:
             order = torch.randperm(len(parts), generator=generator)
             value = parts[order].reshape(value.shape)
         values[name] = value
-    return Case(case.signature, values, {}, case.origin)
+    other = Case(case.signature, values, {})
+    try:
+        trial.accept(other)
+    except RefusedError:
+        return case
+    return other
 
 
-def _batch(
-    trial: Trial, samples: list[Case], batched: list[str], truths: list[Expected] | None
-) -> None:
+def _batch(trial: Trial, samples: list[Case], batched: list[str], truths: list[Expected]) -> None:
     signature, device = trial.signature, trial.subject.device
     arguments = samples[0].make(device)
     # The batch dimension is first for one argument, and last for the next.
@@ -247,11 +265,5 @@ def _batch(
     except Exception as error:
         raise Failure(f"{what} {trial.raised(error)}", code="OPS-VMAP-RAISED") from error
     results = flatten(signature, returned, {})
-    for index, sample in enumerate(samples):
-        if truths is None:
-            own = sample.make(device)
-            mixed = {**samples[0].make(HOST), **{name: own[name].cpu() for name in batched}}
-            truth = trial.truth(Case(signature, mixed))
-        else:
-            truth = truths[index]
+    for index, truth in enumerate(truths):
         trial.compare([result[index] for result in results], truth, f"{what}, sample {index}")
