@@ -234,8 +234,11 @@ def _labels(
         return [one[0].dtype if isinstance(one, list) else one.dtype for one in returned]
 
     seen = [seen_in(limits.with_dtype(values, one)) for one in floats or (torch.float32,)]
-    others = {one.name: not values[one.name] for one in subject.arguments if one.kind == "bool"}
-    others |= {one.name: None for one in subject.arguments if one.is_tensors and one.optional}
+    others: dict[str, Any] = {
+        one.name: not values[one.name] if one.kind == "bool" else None
+        for one in subject.arguments
+        if one.kind == "bool" or (one.is_tensors and one.optional)
+    }
     if any(seen_in({**values, k: v}) not in ([], seen_in(values)) for k, v in others.items()):
         return [""] * len(seen[0])
     labels = []

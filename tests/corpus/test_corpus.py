@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import corpus_drawn
 import corpus_page
 import corpus_results
 import corpus_run
@@ -14,6 +15,7 @@ import torch
 from corpus_results import Result
 
 from opsmith import Operator, checks
+from opsmith.checks.report.rows import Row, Sample
 
 RIGHT, WRONG = "kernel/aten::asinh", "kernel/aten::acosh"
 KEPT = Path(__file__).with_name("results.txt")
@@ -115,3 +117,21 @@ def test_the_page_has_what_the_results_say(tmp_path):
 def test_every_row_of_the_results_is_a_check():
     known = {one.name for one in checks.all_checks()}
     assert {name for one in corpus_results.read(KEPT) for name in one.rows} <= known
+
+
+def test_what_is_owed_was_drawn():
+    assert not list(corpus_drawn.missing(corpus_drawn.read()))
+
+
+def test_what_was_not_drawn_is_told(tmp_path):
+    file = tmp_path / "drawn.json"
+    samples = (Sample("normal", "float32", 512, 3), Sample("normal", "float64", 8, 1))
+    corpus_drawn.add([Row("a::b", "cpu", "gradient", "passed", samples=samples)], file)
+    corpus_drawn.add([Row("a::c", "cpu", "gradient", "passed", samples=samples[:1])], file)
+    found = corpus_drawn.read(file)
+    one = {"cases": 7, "dtypes": ["float32", "float64"], "least": 8, "most": 512}
+    assert found == {"gradient": {"normal": one}}
+    missing = list(corpus_drawn.missing(found))
+    assert "gradient, 'normal': 512 elements at most, not 1000" in missing
+    assert "gradient, 'normal': no case in bfloat16, float16" in missing
+    assert "gradient: no case of 'registered'" in missing

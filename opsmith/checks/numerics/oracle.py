@@ -246,8 +246,8 @@ class Expected:
                 yield *self.formula(short, fine), _SLACK, False
         wide = _widened(own)
         # Double precision itself amplifies to noise what single precision only saturates.
-        double = [(self._evaluate_wide, torch.float64)] * _is_double(own)
-        for evaluate, dtype in (*self._rounded_runs(short), *double):
+        runs = [*self._rounded_runs(short), (self._evaluate_wide, torch.float64)]
+        for evaluate, dtype in runs if _is_double(own) else runs[:-1]:
             with contextlib.suppress(Exception):
                 fine = evaluate(wide)
                 any_size = _is_double(own)
