@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from opsmith.checks.cases.case import FAILED_BEFORE, Case
+from opsmith.checks.cases.disagreement import equal_sizes, other_shape
 from opsmith.checks.cases.failure import Failure, Inapplicable
 from opsmith.checks.cases.reruns.failure_database import (
     Stored,
@@ -36,7 +37,6 @@ from opsmith.checks.row_history import FirstToTell, History, failed, kernel_of, 
 from opsmith.checks.run_report import Report
 from opsmith.checks.trial.case_runner import Announce
 from opsmith.checks.trial.case_source import explain_no_case
-from opsmith.checks.trial.disagreement import equal_sizes, other_shape
 from opsmith.checks.trial.trial import Trial
 from opsmith.checks.workers.helpers import helped
 from opsmith.checks.workers.schedule import Progress, Schedule

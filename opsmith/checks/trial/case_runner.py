@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import hypothesis
 
 from opsmith.checks.cases.case import FAILED_BEFORE, Case
+from opsmith.checks.cases.disagreement import sizes_of
 from opsmith.checks.cases.failure import Failure, Inapplicable, code_of
 from opsmith.checks.cases.reference_call import spent
 from opsmith.checks.cases.reruns.rerun_case import Replay
@@ -16,7 +17,6 @@ from opsmith.checks.isolation.user_traceback import raised
 from opsmith.checks.numerics.oracle import RefusedError
 from opsmith.checks.report.case_counts import CaseCounts
 from opsmith.checks.trial.attribution import Attribution
-from opsmith.checks.trial.disagreement import sizes_of
 from opsmith.operators.core.torch_threads import threads
 
 #: If the reference refuses this many samples before it accepts one, no more samples are drawn.

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.disagreement import sizes_of
 from opsmith.checks.cases.failure import SIZES_TOLD, Failure
 from opsmith.checks.cases.reruns.registered_cases import size_of
 from opsmith.checks.cases.sampling import SIZES, Wanted
 from opsmith.checks.numerics.oracle import RefusedError
-from opsmith.checks.trial.disagreement import sizes_of
 from opsmith.checks.trial.trial import Trial
 
 Facts = Mapping[str, Any]
@@ -107,7 +107,7 @@ def tell_sizes(trial: Trial, failure: Failure, body: Callable[[Case], None]) -> 
         if middle == least - 1:
             break
     if rule is not None:
-        raises = failure.code.startswith("OPS-CALL")
+        raises = failure.code == "OPS-CALL-RAISED"
         words = f"{'raises' if raises else 'wrong'} where {rule.words}"
         count = f"{len(failing)} cases, and {len(right)} others are right"
         failure.args = (f"{failure}\n{SIZES_TOLD}{words} ({count})",)
