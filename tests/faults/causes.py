@@ -41,7 +41,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "selections": ("OPS-VALUE-", "OPS-RESULT-DECLARED"),
     "overflow": ("OPS-VALUE-RANGE", "OPS-VALUE-NAN", "OPS-VALUE-ACCUMULATION"),
     "sizes": ("OPS-SIZE-",),
-    "lists": ("OPS-VALUE-WRONG",),
+    "lists": ("OPS-VALUE-WRONG", "OPS-RESULT-UNWRITTEN"),
     "layouts": ("OPS-LAYOUT-STRIDE",),
     "dtypes": ("OPS-VALUE-WRONG", "OPS-RESULT-DECLARED"),
     "parameters": ("OPS-ARGUMENT-NUMBER",),

@@ -17,9 +17,11 @@ from opsmith.checks.cases.sampling import SIZES, Wanted
 from opsmith.checks.cases.views import CHANNELS_LAST, LONE, PADDED, PERMUTED
 from opsmith.checks.isolation.call_ways import PLAIN, WAYS, described
 from opsmith.checks.numerics import loop_sizes
+from opsmith.checks.numerics.comparison import same_bits
 from opsmith.checks.protocol import PLAIN_CALLS, define_check
 from opsmith.checks.trial.size_rules import tell_sizes
 from opsmith.checks.trial.trial import Trial
+from opsmith.operators.core.arguments import every_tensor_in
 from opsmith.signature import Parameter
 from opsmith.signature.dtype_variables import parts
 from opsmith.signature.sizes.shapes import Variadic
@@ -60,14 +62,28 @@ def _returns(trial: Trial) -> bool:
     return any(returned) or not returned
 
 
-def _tell_chance(trial: Trial, failure: Failure, case: Case) -> None:
-    """Add to a failure that equal calls differ, by more than rounding, if they do."""
+def _tell_more(trial: Trial, failure: Failure, case: Case) -> None:
+    """Say of wrong values that equal calls differ, or that an argument was not written, if so."""
     with suppress(Exception):
-        first, second = ([t.double() for t in trial.run(trial.make(case))] for _ in range(2))
+        arguments = trial.make(case)
+        written = [
+            (name, tensor.clone())
+            for parameter in trial.signature.mutated
+            for name, tensor in every_tensor_in({parameter.name: arguments[parameter.name]})
+        ]
+        first, second = trial.run(arguments), trial.run(trial.make(case))
         pairs = zip(first, second, strict=True)
-        if not all(torch.allclose(a, b, rtol=1e-3, equal_nan=True) for a, b in pairs):
+        if not all(torch.allclose(a.double(), b.double(), 1e-3, equal_nan=True) for a, b in pairs):
             failure.args = (f"{failure}\nTwo equal calls, one after the other, differ.",)
             failure.code = "OPS-DETERMINISM-REPEAT"
+            return
+        values = trial.truth(case).values
+        for (name, before), after, right in zip(
+            *(reversed(one) for one in (written, first, values)), strict=False
+        ):
+            if same_bits([before], [after]) and not torch.allclose(before.double(), right.double()):
+                failure.args = (f"{failure}\nNothing was written into {name!r}.",)
+                failure.code = "OPS-RESULT-UNWRITTEN"
 
 
 def _agrees_called(trial: Trial, case: Case, way: str) -> None:
@@ -112,7 +128,7 @@ def reference(trial: Trial) -> None:
         if failure.code == "OPS-VALUE-WRONG" and trial.counts.cohort in ("NaN", "infinity"):
             failure.code = "OPS-VALUE-RANGE"
         if failure.code == "OPS-VALUE-WRONG" and failure.case is not None:
-            _tell_chance(trial, failure, failure.case)
+            _tell_more(trial, failure, failure.case)
         if trial.replay.alone or trial.settings.given:
             pass
         elif ends and not _returns(trial):

@@ -56,7 +56,7 @@ def tell_sizes(trial: Trial, failure: Failure, body: Callable[[Case], None]) -> 
         body: raises an exception if a case fails.
     """
     case = failure.case
-    codes = ["OPS-VALUE-WRONG", "OPS-SIZE-BOUNDARY", "OPS-CALL-RAISED"]
+    codes = ["OPS-VALUE-WRONG", "OPS-SIZE-BOUNDARY", "OPS-CALL-RAISED", "OPS-RESULT-UNWRITTEN"]
     codes += ["OPS-VALUE-NAN"] * (trial.counts.cohort == "normal")
     if failure.code not in codes or case is None or failure.final or trial.only_registered:
         return
@@ -107,11 +107,11 @@ def tell_sizes(trial: Trial, failure: Failure, body: Callable[[Case], None]) -> 
         if middle == least - 1:
             break
     if rule is not None:
-        raises = failure.code == "OPS-CALL-RAISED"
-        words = f"{'raises' if raises else 'wrong'} where {rule.words}"
+        verb = "raises" if failure.code == "OPS-CALL-RAISED" else "wrong"
+        words = f"{verb} where {rule.words}"
         count = f"{len(failing)} cases, and {len(right)} others are right"
         failure.args = (f"{failure}\n{SIZES_TOLD}{words} ({count})",)
-        if rule.name and not raises:
+        if rule.name and failure.code in codes[:2]:
             failure.code = (rule.code if rule.name in sizes else _code(rule)) or failure.code
     elif failure.code == "OPS-VALUE-NAN" and wrong:
         # A number that is not finite follows from wrong ones: they say more.
