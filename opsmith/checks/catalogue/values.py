@@ -15,7 +15,7 @@ from opsmith.checks.cases.failure import LIFELESS, Failure
 from opsmith.checks.cases.layouts import EXPANDED, LAYOUTS, OVERLAPPING, SLICED, TRANSPOSED
 from opsmith.checks.cases.sampling import SIZES, Wanted
 from opsmith.checks.cases.views import CHANNELS_LAST, LONE, PADDED, PERMUTED
-from opsmith.checks.isolation.call_ways import PLAIN, WAYS, described
+from opsmith.checks.isolation.call_ways import WAYS, described
 from opsmith.checks.numerics import loop_sizes
 from opsmith.checks.numerics.comparison import same_bits
 from opsmith.checks.protocol import PLAIN_CALLS, define_check
@@ -86,36 +86,6 @@ def _tell_more(trial: Trial, failure: Failure, case: Case) -> None:
                 failure.code = "OPS-RESULT-UNWRITTEN"
 
 
-def _agrees_called(trial: Trial, case: Case, way: str) -> None:
-    """Compare a call that is made in a way; name the way only where the plain call is right."""
-    trial.kernel.way = way
-    try:
-        _agrees(trial, case, described(way))
-    except Failure as failure:
-        trial.kernel.way = PLAIN
-        _agrees(trial, case)
-        failure.code = "OPS-STATE-MODE"
-        raise
-    finally:
-        trial.kernel.way = PLAIN
-
-
-def _agrees_laid_out(trial: Trial, case: Case) -> None:
-    """Compare a case; if it fails, name its layout only where its contiguous copy is right."""
-    plain = case.with_layouts({})
-    try:
-        _agrees(trial, case)
-    except Failure as failure:
-        if case.layouts:
-            try:
-                _agrees(trial, plain)
-            except Failure as cause:
-                cause.case = plain
-                raise
-            failure.code = "OPS-LAYOUT-STRIDE"
-        raise
-
-
 @define_check(
     "reference", "the results agree with the reference in double precision", order=10, apart=True
 )
@@ -160,9 +130,10 @@ def _every_cohort(trial: Trial) -> None:
             trial.notes.append(f"{loop_sizes.described(most, 'cohorts')} sizes")
     for way in () if trial.settings.given else WAYS:
         before = trial.counts.ran
-        trial.attribution.wrong, trial.counts.cohort = "", way
+        trial.attribution.wrong = trial.attribution.raises = "OPS-STATE-MODE"
+        trial.kernel.way = trial.counts.cohort = way
         trial.each(
-            lambda case, way=way: _agrees_called(trial, case, way),  # type: ignore[misc]
+            lambda case, way=way: _agrees(trial, case, described(way)),  # type: ignore[misc]
             dtypes=(trial.subject.favourite,),
             wanted=Wanted(sizes=_FILLED),
             examples=2,
@@ -217,6 +188,7 @@ def _share_of(trial: Trial, examples: int) -> int:
 )
 def memory_layouts(trial: Trial) -> None:
     """Try every argument in the same layout, then each argument in its own."""
+    trial.attribution.wrong = trial.attribution.raises = "OPS-LAYOUT-STRIDE"
     most = max((_most_dimensions(p) for p in trial.signature.tensors), default=0)
     for layout in LAYOUTS[1:]:
         if most < _LEAST_DIMENSIONS.get(layout, 0):
@@ -242,7 +214,7 @@ def memory_layouts(trial: Trial) -> None:
         alone = _alone(trial) if layout == LONE else ()
         for forced in alone or ({},):
             trial.each(
-                lambda case: _agrees_laid_out(trial, case),
+                lambda case: _agrees(trial, case),
                 dtypes=(trial.subject.favourite,),
                 wanted=Wanted(
                     layouts=(layout,), sizes=_ODD if layout == LONE else _FILLED, forced=forced

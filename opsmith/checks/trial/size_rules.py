@@ -126,6 +126,8 @@ def tell_sizes(trial: Trial, failure: Failure, body: Callable[[Case], None]) -> 
 
 
 def _code(rule: Rule) -> str:
+    if rule.name.startswith("len("):
+        return "OPS-SIZE-LIST" if rule.above else ""
     return "" if " given" in rule.words else "OPS-ARGUMENT-NUMBER"
 
 

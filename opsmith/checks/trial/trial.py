@@ -14,6 +14,7 @@ from opsmith.checks.cases.reruns.rerun_case import Replay
 from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import Subject
+from opsmith.checks.isolation.call_ways import PLAIN
 from opsmith.checks.isolation.user_traceback import raised
 from opsmith.checks.numerics.comparison import compare
 from opsmith.checks.numerics.oracle import Expected
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
     from opsmith.targets import Route, Target
 
 
-#: The codes of wrong values in calls that are not plain.
+#: The codes of calls that are not plain.
 _NOT_PLAIN = (
+    "OPS-LAYOUT-STRIDE",
+    "OPS-STATE-MODE",
     "OPS-TARGET-WRONG",
     "OPS-COMPILE-WRONG",
     "OPS-EXPORT-WRONG",
@@ -291,9 +294,11 @@ class Trial:
         """
         case = failure.run_with or failure.case
         blamed = failure.blame or self.attribution.blame
-        if case is None or blamed or failure.code not in _NOT_PLAIN:
+        if case is None or blamed or failure.code not in _NOT_PLAIN or failure.crashed:
             return failure
-        self.attribution.wrong = ""
+        case = case.with_layouts({})
+        self.attribution.wrong, self.attribution.raises = "", "OPS-CALL-RAISED"
+        self.kernel.way = PLAIN
         try:
             self.compare(self.run(self.make(case)), self.truth(case), "called plainly")
         except Failure as plain:
