@@ -7,8 +7,8 @@ from opsmith.checks.report import rows
 from opsmith.checks.report.rows import MEMORY, RACES, Row
 
 #: The codes of a plain call that is wrong, and those of a call that is wrong under some condition.
-_WRONG = ("VALUE-WRONG", "RESULT-COUNT", "RESULT-SHAPE", "CALL-", "STATE-EARLIER")
-_WRONG += ("DETERMINISM-REPEAT",)
+_RESULTS = ("VALUE-WRONG", "RESULT-COUNT", "RESULT-SHAPE")
+_WRONG = (*_RESULTS, "CALL-", "STATE-EARLIER", "DETERMINISM-REPEAT")
 _CONDITIONAL = ("VALUE-", "SIZE-", "LAYOUT-", "ARGUMENT-", "STATE-MODE", "GRADIENT-STRIDE")
 #: The codes that several runtimes, or several parts of a declaration, give for different causes.
 _APART = ("TARGET-", "COMPILE-", "EXPORT-", "SHARDING-", "VALIDATION-", "CHECK-", "OPCHECK-")

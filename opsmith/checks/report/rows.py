@@ -19,8 +19,10 @@ _REFERENCE = "reference"
 #: The checks that compile a kernel and do not call it.
 _COMPILING = ("build", "nvcc")
 #: The beginnings, behind OPS-, of the codes that other failures may follow from, in their order.
-MEMORY = ("MEMORY-BOUNDS", "SANITIZE", "MEMORY-UNINITIALIZED", "MUTATION-UNDECLARED")
-MEMORY += ("RESULT-UNWRITTEN", "CUDA")
+MEMORY = (
+    *("MEMORY-BOUNDS", "SANITIZE", "MEMORY-UNINITIALIZED", "MUTATION-UNDECLARED"),
+    *("RESULT-UNWRITTEN", "CUDA"),
+)
 RACES = ("SCHEDULES", "DETERMINISM-THREADS", "STATE-THREADS")
 _CAUSES = ("BUILD", "DISPATCH", "RESULT-DECLARED", *MEMORY, *RACES)
 

@@ -99,3 +99,32 @@ def test_a_kernel_that_is_wrong_in_any_order_is_not_blamed_on_pieces_or_threads(
     for check in ("schedules", "side-effects"):
         assert found[check].message.startswith("called alone: the result[")
         assert found[check].code == "OPS-VALUE-WRONG"
+
+
+def column_sums(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "C"]:
+    return x.sum(0)
+
+
+def together(name, *flags):
+    """Declare sums that the pieces of a loop over the rows add to."""
+    operator = opsmith.op(f"faults::{name}")(column_sums)
+    source = Path(__file__).parents[2] / "faults" / "native" / "columns_together.cpp"
+    operator.register_kernel("cpu", source=source, flags=[f"-DNAME={name}", *flags])
+    return operator
+
+
+plain_sums = together("plain_sums", "-DWRONG")
+atomic_sums = together("atomic_sums")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_sum_that_pieces_share_is_found_with_every_seed_and_an_atomic_one_is_not(seed):
+    reports = [
+        checks.run(operator, select=["schedules"], isolate=False, examples=8, seed=seed)
+        for operator in (plain_sums, atomic_sums)
+    ]
+    wrong, right = (report.rows[-1] for report in reports)
+    assert wrong.code == "OPS-DETERMINISM-THREADS"
+    assert wrong.message.startswith("with the pieces of parallel_for on 3 threads: the result[")
+    assert wrong.message.endswith("--check sanitize-thread names the lines.")
+    assert right.status == "passed", right.message

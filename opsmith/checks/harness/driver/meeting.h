@@ -1,9 +1,9 @@
 // Lets the threads of a loop meet at their first write to each block.
 //
 // A piece that reads a sum, adds and writes it back loses nothing unless another one writes in
-// between, which takes nanoseconds of luck. Here blocks are read-only when the loop begins. A thread
-// waits at its first write to a block until the others wait too, or have no more pieces. By then all
-// have read, so that each but the last loses what it adds; an atomic operation reads anew.
+// between, which takes nanoseconds of luck. Here blocks are read-only when the loop begins. A
+// thread waits at its first write to a block until the others wait too, or have no more pieces. By
+// then all have read, so that each but the last loses what it adds; an atomic operation reads anew.
 #pragma once
 
 #include "memory.h"
