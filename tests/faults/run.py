@@ -43,6 +43,7 @@ MODULES = (
     "dispatch",
     "endings",
     "native",
+    "narrow",
 )
 EVERYTHING = (*MODULES, "cuda")
 CUDA = "cuda"
@@ -53,6 +54,8 @@ HANGING = "exceptions and hangs"
 APART = ("memory", "threads", "what a call leaves", HANGING)
 #: Kinds that nothing but a compiler finds.
 COMPILED = "sizes that tracing fixes"
+#: Kernels that are built twice more, and called with more than 2**31 elements.
+NARROW = "narrow indices"
 #: What looks for faults of these kinds, where a pair does not name a check itself.
 CHECKS = {
     "values": "reference",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from pairs import Pair
-from run import APART, CHECKS, COMPILED, finders, pairs
+from run import APART, CHECKS, COMPILED, NARROW, finders, pairs
 
 from opsmith import checks
 
@@ -19,7 +19,7 @@ from opsmith import checks
 def _chosen() -> list[Pair]:
     """Every fault, but of the kinds that take long, or a process of their own, the first."""
     everything = pairs()
-    slow = (*APART, COMPILED, "neighbours")
+    slow = (*APART, COMPILED, NARROW, "neighbours")
     first = {pair.kind: pair for pair in reversed(everything) if pair.kind in slow}
     return [pair for pair in everything if pair.kind not in slow or pair is first[pair.kind]]
 

@@ -89,7 +89,9 @@ class Guarded {
     start_ = static_cast<char*>(start);
     data_ = start_ + around_ + (pages - bytes) / alignment * alignment;
     if (is_vast()) {
-      vast::map(start_ + around_, pages, {static_cast<char>(fill)}, true);
+      const int file = vast::file_of({static_cast<char>(fill)});
+      vast::map(start_ + around_, pages, file, true);
+      close(file);
     } else if (pages != 0) {
       mprotect(start_ + around_, pages, PROT_READ | PROT_WRITE);
       std::memset(data_, fill, bytes);

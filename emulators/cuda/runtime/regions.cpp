@@ -210,7 +210,7 @@ void* allocate(uint64_t bytes, uint64_t element) {
   region.size = bytes;
   region.element = element;
   region.guard = memory->around();
-  region.vast = memory->is_vast();
+  region.vast = region.repeats = memory->is_vast();
   Watched& watched = s.regions.emplace_back(region, false);
   watched.own = std::move(memory);
   return watched.region.data;
@@ -260,8 +260,11 @@ void memory_is_written(const void* data, uint64_t bytes) {
   mark_written(*watched, begin, static_cast<uint64_t>(end - begin));
 }
 
+// Whether values that the host reads may be those of no thread.
+static bool runs_part() { return state().launches_only || state().ends_only; }
+
 void host_reads_results() {
-  if (state().launches_only) state().unsure = true;
+  if (runs_part()) state().unsure = true;
 }
 
 Unwatched::Unwatched() : before_(state().telling) { state().telling = true; }
@@ -322,7 +325,7 @@ void host_copies(void* to, const void* from, uint64_t bytes, const char* what, P
   Watched* watched = host_region(to, bytes, true, what, place);
   ++state().time;
   if (watched != nullptr) mark_written(*watched, to, bytes);
-  if (watched == nullptr && state().launches_only) state().unsure = true;
+  if (watched == nullptr && runs_part()) state().unsure = true;
   std::memmove(to, from, moved(watched, bytes));
 }
 

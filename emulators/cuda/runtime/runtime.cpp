@@ -74,6 +74,7 @@ void stop(const char* kind, const std::string& text, Place place, const std::str
   if (!also.empty()) also_place = called(also_place);
   if (s.watcher != nullptr) {
     s.telling = true;
+    if (s.ends_only && s.unsure) kind = "unsure";
     s.watcher->fault(kind, text.c_str(), place, also.c_str(), also_place);
     std::abort();  // a watcher does not return
   }

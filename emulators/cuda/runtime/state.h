@@ -153,7 +153,7 @@ struct State {
   uint64_t regions_taken = 0;
   bool launches_only = false;
   bool ends_only = false;  // only the last blocks of a grid run
-  bool unsure = false;     // the host may have read what no thread has computed
+  bool unsure = false;     // something may have been read that no thread has computed
   std::deque<Watched> regions;
   Found found;
   std::vector<Range> images;       // code and globals of libraries

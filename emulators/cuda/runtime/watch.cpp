@@ -251,7 +251,11 @@ bool is_in_library(const void* address) {
     if (all.writes()) stop_mutation(watched, all.address, all.place);
     return;
   }
-  if (region.vast) return;
+  if (region.vast) {
+    // What is read there was perhaps written elsewhere.
+    state().unsure |= region.repeats && all.does == Does::reads;
+    return;
+  }
   const auto begin = static_cast<uint64_t>(all.address - region.data);
   const uint64_t end = begin + all.bytes;
   Access one = all;

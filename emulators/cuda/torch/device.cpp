@@ -59,7 +59,7 @@ struct DeviceMemory {
     region.element = block.element;
     region.guard = block.memory->around();
     region.written = block.written;
-    region.vast = block.memory->is_vast();
+    region.vast = region.repeats = block.memory->is_vast();
     watch_memory(region);
     (void)data;
   }

@@ -6,6 +6,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from opsmith.signature import Parameter, Signature, TensorInfo, bind, result_sha
 from opsmith.signature.constraints import ValueRange
 from opsmith.signature.parameters import TensorType
 from opsmith.signature.sizes import expressions
-from opsmith.signature.sizes.expressions import Name
+from opsmith.signature.sizes.expressions import Binary, Name
 from opsmith.signature.sizes.shapes import Fixed, Variadic
 from opsmith.signature.solving.fitting import Fitting
 
@@ -36,7 +37,7 @@ class LargeCall:
     Attributes:
         small: a small call, which supplies all other arguments.
         elements: the number of elements of the tensor that was made large.
-        grown: the names of its dimensions that were.
+        product: its number of elements in terms of the declaration; empty where it has none.
         shapes: the shapes of all tensor arguments that are present.
         results: the shapes and dtypes of the results, where the declaration says them.
         dims: the sizes by name.
@@ -44,7 +45,7 @@ class LargeCall:
 
     small: Case
     elements: int
-    grown: tuple[str, ...]
+    product: str
     shapes: Mapping[str, tuple[int, ...]]
     results: tuple[tuple[tuple[int, ...], str], ...]
     dims: Mapping[str, int]
@@ -59,6 +60,22 @@ class LargeCall:
                 shown.append(f"{name}={value!r}")
         return ", ".join(shown)
 
+    def values(self, seed: int) -> dict[str, Any]:
+        """Return the arguments, as they are for calls with few elements."""
+        made = dict(self.small.values)
+        for number, (name, shape) in enumerate(self.shapes.items()):
+            made[name] = whole(self.pattern(name, seed + number), shape)
+        return made
+
+    def describe_large(self) -> str:
+        """Name the tensors that are as large."""
+        several = len(self.results) > 1
+        names = [one.name for one in self.small.signature.results] if several else ["the result"]
+        shapes = [shape for shape, _ in self.results]
+        tensors = [*self.shapes.items(), *zip(names, shapes, strict=False)]
+        large = [name for name, shape in tensors if math.prod(shape) >= self.elements]
+        return f"{', '.join(large)} of {self.elements:,} elements"
+
     def pattern(self, name: str, seed: int) -> Tensor:
         """Return the elements of an argument; the first `PERIOD` of them, which the others repeat.
 
@@ -68,9 +85,12 @@ class LargeCall:
             NoValue: no values satisfy the declaration.
         """
         parameter, old = self.small.signature.by_name[name], self.small.values[name]
-        if not _is_free(parameter):
-            return old
         count = math.prod(self.shapes[name])
+        if name in _kept(self.small.signature):
+            return old
+        if self.small.origin:  # the author's values may mean what no sample does
+            turns = math.ceil(min(count, PERIOD) / max(old.numel(), 1))
+            return old.flatten().repeat(turns)[: min(count, PERIOD)]
         highest = bool(parameter.ranges) and not old.is_floating_point()
         drawn = (PERIOD,) if highest or count > PERIOD else self.shapes[name]
         dtype = dtype_name(old.dtype)
@@ -139,20 +159,16 @@ def _large_call(
     signature = small.signature
     bindings = bind(signature, small.described())
     dims, variadic = dict(bindings.dims), dict(bindings.variadic)
-    names = list(
-        dict.fromkeys(
-            dim.expression.name
-            for dim in type_.shape.dims
-            if isinstance(dim, Fixed) and isinstance(dim.expression, Name)
-        )
-    )
+    kept = _kept(signature)
+    stay = {n for p in present if p.name in kept for n in _read(p)}
+    names = [name for name in _plain(type_) if name not in stay]
     runs = [dim.name for dim in type_.shape.dims if isinstance(dim, Variadic) and dim.name]
     count = len(names) + sum(len(variadic[run]) for run in runs)
     fitting = Fitting(signature)
-    side, elements = 2, 0
+    side, elements = 1, 0
     while count and elements < least:
-        grown = max(side + 1, math.ceil(side * (least / max(elements, 1)) ** (1 / count)))
-        side = grown if elements else math.ceil(least ** (1 / count))
+        if elements:
+            side = max(side + 1, math.ceil(side * (least / elements) ** (1 / count)))
         for name in names:
             dims[name] = fitting.near(name, side) or 0
         for run in runs:
@@ -171,8 +187,7 @@ def _large_call(
         else:
             own = parameter.tensor_type
             shapes[parameter.name] = _shape(own, have, dims, variadic, small.values)
-        reads = {n for c in parameter.constraints for e in c.expressions() for n in _names(e)}
-        if not _is_free(parameter) and (shapes[parameter.name] != have or reads & {*names, *runs}):
+        if parameter.name in kept and shapes[parameter.name] != have:
             return None
     if not all(fitting.fits(name, dims[name], dims, small.values) for name in dims):
         return None
@@ -186,8 +201,10 @@ def _large_call(
         return None
     dtypes = [str(signature.dtype_in(r.tensor_type, bound.dtype)) for r in signature.results]
     results = tuple(zip(map(tuple, sizes), dtypes, strict=False))
-    grown = (*names, *(f"*{run}" for run in runs))
-    return LargeCall(small, elements, grown, shapes, results, dims)
+    factors = [dim.expression for dim in type_.shape.dims if isinstance(dim, Fixed)]
+    known = len(factors) == len(type_.shape.dims)
+    product = expressions.text(reduce(partial(Binary, "*"), factors)) if known else ""
+    return LargeCall(small, elements, product, shapes, results, dims)
 
 
 def bytes_of(call: LargeCall) -> list[int]:
@@ -197,13 +214,32 @@ def bytes_of(call: LargeCall) -> list[int]:
     return given + [math.prod(s) * DTYPES[dtype].itemsize for s, dtype in call.results]
 
 
-def _is_free(parameter: Parameter) -> bool:
-    """Return whether values may be drawn anew, each by itself."""
-    return all(type(c) is ValueRange and c.start is None for c in parameter.constraints)
+def _kept(signature: Signature) -> set[str]:
+    """Return the tensors whose values depend on each other, so that none may be drawn anew."""
+    kept = set()
+    for parameter in signature.tensors:
+        for constraint in parameter.constraints:
+            if type(constraint) is not ValueRange or constraint.reads:
+                kept |= {parameter.name, *constraint.reads}
+    return kept
 
 
-def _names(expression: Any) -> frozenset[str]:
-    return frozenset(expressions.names(expression))
+def _plain(type_: TensorType) -> list[str]:
+    """Return the dimensions of a tensor that are a name alone."""
+    fixed = [
+        dim.expression
+        for dim in (type_.shape.dims if type_.shape else ())
+        if isinstance(dim, Fixed)
+    ]
+    return list(dict.fromkeys(one.name for one in fixed if isinstance(one, Name)))
+
+
+def _read(parameter: Parameter) -> set[str]:
+    """Return the dimensions that a tensor's values depend on, and its own."""
+    reads = {
+        n for c in parameter.constraints for e in c.expressions() for n in expressions.names(e)
+    }
+    return reads | set(_plain(parameter.tensor_type) if parameter.tensor_type else ())
 
 
 def _shape(

@@ -22,9 +22,10 @@ from opsmith.checks.cases.integer_runs import NoValue
 from opsmith.checks.cases.large_calls import LargeCall, bytes_of, large_calls, small_case, whole
 from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.cases.subject import Subject
+from opsmith.checks.catalogue import memory_safety
 from opsmith.checks.catalogue.cuda import build_emulated, kernels_in_cuda
-from opsmith.checks.catalogue.memory_safety import compiled
 from opsmith.checks.harness import Fault, Phase
+from opsmith.checks.numerics.comparison import compare
 from opsmith.checks.numerics.oracle import RefusedError
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial.trial import Trial
@@ -33,16 +34,19 @@ from opsmith.operators import Operator
 
 #: The least number of elements, and the number that they stay below: above 2**31 by so much that
 #: the last pieces lie beyond; just below 2**32, where 32 bits of 2, 4 and 8 times an index are
-#: negative too; and few enough for 32 bits.
-_RANGES = ((2_250_000_000, 2**32), (4_050_000_000, 2**32), (70_000_000, 140_000_000))
+#: negative too; few enough for 32 bits; and few enough for the reference.
+_RANGES = (
+    *((2_250_000_000, 2**32), (4_050_000_000, 2**32)),
+    *((70_000_000, 140_000_000), (4096, 16384)),
+)
 #: The bytes from which the harness maps memory again and again.
 _VAST_BYTES = 64 << 20
 #: The bytes of addresses that a call may take.
 _MOST_BYTES = 512 << 30
-#: The seconds for all calls of a kernel, and for one; the harness also limits its processor time.
-_SECONDS, _CALL_SECONDS = 90.0, 60.0
-#: The processor's seconds that a call takes if it is followed by a larger one.
-_QUICK_SECONDS = 3.0
+#: The seconds for all calls of a kernel, and for one; the harness gives one 8 of the processor's.
+_SECONDS, _CALL_SECONDS = 120.0, 80.0
+#: The processor's seconds of all calls, and of one that is followed by a larger one.
+_PROCESSOR_SECONDS, _QUICK_SECONDS = 12.0, 3.0
 #: What a 32-bit index does: it leaves the memory, or a launch is refused.
 _CODES = (
     "OPS-MEMORY-BOUNDS",
@@ -64,8 +68,12 @@ class _Outcome:
     untouched: set[str] = field(default_factory=set)
 
 
+class _NothingSeenError(Exception):
+    """A call does not show whether indices reach; the message says why."""
+
+
 def _subjects(operator: Operator) -> list[Subject]:
-    return [*compiled(operator), *kernels_in_cuda(operator)]
+    return [*memory_safety.compiled(operator), *kernels_in_cuda(operator)]
 
 
 @define_check(
@@ -80,62 +88,59 @@ def _subjects(operator: Operator) -> list[Subject]:
 )
 def narrow_index(trial: Trial) -> None:
     """Run the ends of calls in which each tensor in turn has more than 2**31 elements."""
-    trial.need(not trial.only_registered, "the author's cases alone are right, and have fewer")
-    build, dtype, emulated = _built(trial)
-    small = small_case(
+    kernel = _built(trial)
+    small = kernel.author_case() if trial.only_registered else None
+    small = small or small_case(
         trial.signature,
-        Wanted(dtype, (3, 2, 4), ranks=(2,), lengths=(1,), seed=trial.settings.seed),
-        lambda case: _is_taken(trial, case),
+        Wanted(kernel.dtype, (3, 2, 4), ranks=(2,), lengths=(1,), seed=trial.settings.seed),
+        kernel.is_taken,
     )
     trial.need(small is not None, "the reference takes no sample")
     assert small is not None
-    ends = time.monotonic() + _SECONDS
-    phase = Phase(emulated=emulated, vast=True, fill=0)
     looked: list[str] = []
     missing: list[str] = []
-    for *large, fewer in large_calls(small, *_RANGES):
-        for call in filter(None, large):
-            seconds = min(_CALL_SECONDS, ends - time.monotonic())
-            if fewer is None or seconds < 1.0 or sum(bytes_of(call)) > _MOST_BYTES:
+    for *large, fewer, few in large_calls(small, *_RANGES):
+        # Samples fit the declaration; the author's cases may be right as they are alone.
+        if fewer is None or (small.origin and not kernel.is_right(few)):
+            continue
+        seen = ""
+        for call in large:
+            if call is None or sum(bytes_of(call)) > _MOST_BYTES:
                 continue
-            begun = _processor_seconds()
+            began = _processor_seconds()
+            trial.counts.ran += 1
             try:
-                said = _judge(_Runs(trial, build, phase, seconds), call, fewer)
+                kernel.judge(call, fewer, few)
+                seen = call.describe_large()
             except NoValue:
                 continue
-            if said:
-                missing.append(f"{said} {call.describe()}")
+            except _NothingSeenError as why:
+                missing.append(f"{why}: {call.describe_large()}")
                 break
-            looked.append(call.describe())
-            if _processor_seconds() - begun > _QUICK_SECONDS:
+            if _processor_seconds() - began > _QUICK_SECONDS:
                 break
-    trial.counts.ran = len(looked)
+        looked += [seen] if seen else []
     if not looked:
         raise Inapplicable(missing[0] if missing else "no tensor can have more than 2**31 elements")
     trial.notes.append(f"with {'; '.join(looked)}")
     trial.notes += [f"not looked at: {one}" for one in missing]
 
 
-def _built(trial: Trial) -> tuple[harness.Build, str | None, bool]:
+def _built(trial: Trial) -> _Kernel:
     source = trial.subject.implementation.source
     dtype = trial.subject.favourite
     assert source is not None
+    emulated = source.path.suffix == ".cu"
     try:
-        if source.path.suffix != ".cu":
-            return harness.build(source, wraps=True), dtype, False
-        build, dtypes = build_emulated(trial)
+        if emulated:
+            build, dtypes = build_emulated(trial)
+            dtype = dtype if dtype in dtypes else dtypes[0]
+        else:
+            build = harness.build(source, wraps=True)
     except (BuildError, Failure) as error:
         first = str(error).partition("\n")[0]
         raise Inapplicable(f"the kernel does not compile: {first}") from None
-    return build, dtype if dtype in dtypes else dtypes[0], True
-
-
-def _is_taken(trial: Trial, case: Case) -> bool:
-    try:
-        trial.accept(case)
-    except RefusedError:
-        return False
-    return True
+    return _Kernel(trial, build, dtype, emulated)
 
 
 def _processor_seconds() -> float:
@@ -144,73 +149,106 @@ def _processor_seconds() -> float:
 
 
 @dataclass
-class _Runs:
-    """Runs calls of one kernel."""
+class _Kernel:
+    """A kernel that is built, and the time that its calls have left."""
 
     trial: Trial
     build: harness.Build
-    phase: Phase
-    seconds: float
+    dtype: str | None
+    emulated: bool
+    ends: float = field(default_factory=lambda: time.monotonic() + _SECONDS)
+    began: float = field(default_factory=_processor_seconds)
+
+    def author_case(self) -> Case | None:
+        """Return the author's smallest case whose tensors all have elements."""
+        cases = self.trial.author_cases(self.dtype)
+        return next((c for c in cases if all(t.numel() for _, t in c.tensors())), None)
+
+    def is_taken(self, case: Case) -> bool:
+        """Return whether the reference takes a case."""
+        try:
+            self.trial.accept(case)
+        except RefusedError:
+            return False
+        return True
+
+    def is_right(self, few: LargeCall | None) -> bool:
+        """Return whether the kernel is right for a call of the same kind with few elements."""
+        if few is None:
+            return False
+        try:
+            case = Case(self.trial.signature, few.values(100 * self.trial.settings.seed))
+            truth = self.trial.truth(case)
+            phase = Phase(seed=int(self.emulated), emulated=self.emulated)
+            ((done,),) = memory_safety.call(self.trial, self.build, [case], [phase])
+        except (RefusedError, Failure, NoValue):
+            return False
+        return compare(done.tensors(), truth).problem is None
 
     def run(self, call: LargeCall, seed: int = 0) -> _Outcome:
-        """Run a call, with values of a seed."""
+        """Run a call, with values of a seed.
+
+        Raises:
+            _NothingSeenError: there is no time left.
+        """
+        seconds = min(_CALL_SECONDS, self.ends - time.monotonic())
+        if seconds < 1.0 or _processor_seconds() - self.began > _PROCESSOR_SECONDS:
+            raise _NothingSeenError("no time was left")
         arguments: dict[str, Any] = dict(call.small.values)
         sizes = bytes_of(call)
         for number, (name, shape) in enumerate(call.shapes.items()):
             pattern = call.pattern(name, 100 * (self.trial.settings.seed + seed) + number)
             vast = sizes[number] >= _VAST_BYTES
             arguments[name] = (harness.repeated if vast else whole)(pattern, shape)
+        phase = Phase(emulated=self.emulated, vast=True, fill=0)
         try:
-            ((done,),) = harness.run(
-                self.build, self.trial.signature, [arguments], [self.phase], self.seconds
-            ).calls
+            report = harness.run(self.build, self.trial.signature, [arguments], [phase], seconds)
         except Fault as fault:
             return _Outcome(fault)
+        ((done,),) = report.calls
         return _Outcome(None, done.refused, set(done.untouched))
 
+    def judge(self, large: LargeCall, fewer: LargeCall, few: LargeCall | None) -> None:
+        """Compare a large call with the same call with fewer elements.
 
-def _judge(run: _Runs, large: LargeCall, fewer: LargeCall) -> str:
-    """Compare a large call with the same call with fewer elements.
-
-    Returns:
-        Why the large call shows nothing; empty if it showed that the indices reach.
-
-    Raises:
-        Failure: only the large call goes wrong.
-    """
-    found = run.run(large)
-    if found.fault is not None and not _is_narrow(found.fault, large):
-        return f"{str(found.fault).splitlines()[0]}:"
-    if "bad_alloc" in found.refused:
-        return "the kernel allocates gigabytes itself:"
-    if found.refused:
-        run.trial.notes.append(f"the kernel refuses more: {found.refused.splitlines()[0]}")
-    if found.refused or (found.fault is None and not found.untouched):
-        return ""
-    other = run.run(fewer)
-    if other.fault is not None or other.refused:
-        return "the kernel goes wrong with fewer elements too:"
-    code = "OPS-SIZE-NARROW"
-    if found.fault is not None:
-        raise Failure(_message(str(found.fault), large, fewer), code=code)
-    # Values may decide what is accessed: others must leave the same out.
-    untouched = found.untouched - other.untouched
-    untouched &= run.run(large, 1).untouched if untouched else set()
-    untouched -= run.run(fewer, 1).untouched if untouched else set()
-    if untouched:
-        what = f"nothing accesses {' and '.join(sorted(untouched))}"
-        raise Failure(_message(what, large, fewer), code=code)
-    vast = sum(size >= _VAST_BYTES for size in bytes_of(large))
-    return "" if len(found.untouched) < vast else "the ends of its loops and grids access nothing:"
+        Raises:
+            Failure: only the large call goes wrong.
+            _NothingSeenError: the large call shows nothing.
+        """
+        found = self.run(large)
+        if found.fault is not None and not _is_narrow(found.fault, large):
+            slow = found.fault.code == "OPS-CALL-HANG"
+            raise _NothingSeenError("takes too long" if slow else f"{found.fault.code} comes first")
+        if "bad_alloc" in found.refused:
+            raise _NothingSeenError("the kernel allocates gigabytes itself")
+        if found.fault is None and not found.refused and not found.untouched:
+            return
+        other = self.run(fewer)
+        if other.fault is not None or other.refused:
+            raise _NothingSeenError("the kernel goes wrong with fewer elements too")
+        if found.refused:
+            self.trial.notes.append(f"the kernel refuses more: {found.refused.splitlines()[0]}")
+            return
+        what = str(found.fault or "")
+        if found.fault is None:
+            # Values may decide what is accessed: others must leave the same out.
+            untouched = found.untouched - other.untouched
+            untouched &= self.run(large, 1).untouched if untouched else set()
+            untouched -= self.run(fewer, 1).untouched if untouched else set()
+            what = f"nothing accesses {' and '.join(sorted(untouched))}" if untouched else ""
+        if what and (few is None or self.is_right(few)):
+            raise Failure(_message(what, large, fewer), code="OPS-SIZE-NARROW")
+        if what or len(found.untouched) == sum(n >= _VAST_BYTES for n in bytes_of(large)):
+            raise _NothingSeenError("it is wrong with few elements" if what else "nothing is read")
 
 
 def _message(what: str, large: LargeCall, fewer: LargeCall) -> str:
-    product = "*".join(large.grown)
-    else_ = "" if "*" in product[:1] else f', or declare where=("{product} < 2147483648",)'
+    limit = f'where=("{large.product} < 2147483648",)'
+    declare = f", or declare {limit}" if large.product else ""
     return (
         f"{what}\n"
         f"called with {large.describe()}, and not with {fewer.describe()}: an index, a size or an "
-        f"offset is computed in 32 bits. Compute it in int64_t{else_}"
+        f"offset is computed in 32 bits. Compute it in int64_t{declare}"
     )
 
 

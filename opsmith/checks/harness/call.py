@@ -125,6 +125,7 @@ _KINDS = {
     "mutation": "OPS-MUTATION-UNDECLARED",
     "race": "OPS-CUDA-RACE",
     "undefined": "OPS-CUDA-UNDEFINED",
+    "unsure": "OPS-CALL-MEMORY",  # of a vast call whose memory may hold other values
 }
 _SANITIZERS = {
     "address": "OPS-SANITIZE-ADDRESS",

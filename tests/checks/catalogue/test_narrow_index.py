@@ -11,6 +11,8 @@ from torch import Tensor
 
 import opsmith
 from opsmith import Index, Sorted, checks
+from opsmith.checks.cases.large_calls import large_calls, small_case
+from opsmith.checks.cases.sampling import Wanted
 
 FAULTS = Path(__file__).parents[2] / "faults"
 HERE = Path(__file__).with_name("narrow_index")
@@ -61,7 +63,7 @@ def test_an_index_that_wraps_is_named_with_its_line_and_the_condition_to_declare
 def test_its_right_twin_passes_and_the_row_says_with_which_calls(planted):
     found = row(planted["row_and_column.cpp"].right)
     assert (found.status, found.cases) == ("passed", 2)
-    assert found.notes == ("with x: float32 (47435, 47435); x: float32 (63640, 63640)",)
+    assert found.notes == ("with x, the result of 4,050,049,600 elements",)
 
 
 def test_a_loop_up_to_a_count_that_is_negative_touches_nothing(planted):
@@ -122,7 +124,7 @@ def test_where_the_declaration_allows_no_more_elements_the_row_has_nothing_to_lo
 def test_a_kernel_that_goes_wrong_with_fewer_elements_too_is_not_told_as_narrow():
     found = row(registered("wrong_anyhow.cpp"))
     assert found.status == "not applicable"
-    assert found.message.startswith("the kernel goes wrong with fewer elements too: x: float32")
+    assert found.message.startswith("the kernel goes wrong with fewer elements too: x, the result")
 
 
 def segments(
@@ -135,9 +137,44 @@ def segments(
 
 def test_values_that_depend_on_each_other_are_not_stretched():
     """Starts of 32 bits cannot hold 2**31 rows: no such call fits the declaration."""
-    found = row(registered("segments.cpp", segments))
+    operator = registered("segments.cpp", segments)
+    found = row(operator)
     assert found.status == "passed", found.explain()
-    assert "starts: int32 (" in found.notes[0]
+    small = small_case(operator.signature, Wanted(sizes=(3, 2, 4)))
+    calls = [call for (call,) in large_calls(small, (2**31, 2**32))]
+    assert {call.product for call in calls} == {"N*C", "P", "P*C"}
+    for call in calls:
+        assert call.shapes["starts"] == small.values["starts"].shape
+        assert call.pattern("starts", 7).equal(small.values["starts"])
+        assert int(call.pattern("rows", 7).max()) < call.shapes["x"][0]
+
+
+def gathered(
+    table: Float32[Tensor, "V C"], rows: Annotated[Int32[Tensor, "P"], Index("V")]
+) -> Float32[Tensor, "P C"]:
+    return table[rows.long()]
+
+
+def test_an_index_argument_is_as_large_as_may_be():
+    """Times a size, it is the index of 32 bits that wraps."""
+    signature = opsmith.op("narrow::gathered")(gathered).signature
+    small = small_case(signature, Wanted(sizes=(3, 2, 4)))
+    call, *_ = (call for (call,) in large_calls(small, (2**31, 2**32)))
+    rows, columns = call.shapes["table"]
+    assert rows == columns == 46341
+    assert call.pattern("rows", 0).min() > 0.99 * rows
+
+
+def points(x: Float32[Tensor, "N 3"], by: Float32[Tensor, "*shape C"]) -> Float32[Tensor, "N 3"]:
+    return x * by.sum()
+
+
+def test_each_tensor_is_made_as_large_as_asked_along_all_dimensions_that_have_a_name():
+    signature = opsmith.op("narrow::points")(points).signature
+    small = small_case(signature, Wanted(sizes=(3, 2, 4), ranks=(2,)))
+    x, by = (call for (call,) in large_calls(small, (2**31, 2**32)))
+    assert (x.shapes["x"], x.product) == ((715827883, 3), "N*3")
+    assert (by.shapes["by"], by.product) == ((1291, 1291, 1291), "")
 
 
 UNUSUAL = ["scan.cpp", "histogram.cpp", "hashes.cpp", "masked.cpp", "by_threads.cpp"]

@@ -53,7 +53,8 @@ struct Region {
   uint64_t guard = 0;    // the number of unused bytes before and after
   bool written = false;  // whether it holds values
   bool read_only = false;
-  bool vast = false;  // mapped again and again: only whether it is left is watched
+  bool vast = false;     // too large to be watched, but for whether it is left
+  bool repeats = false;  // and mapped again and again: what is read may be another element
 };
 
 // The watcher of a call: provides the seed, knows the memory, and receives reports.

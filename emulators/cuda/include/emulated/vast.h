@@ -17,18 +17,24 @@ inline constexpr uint64_t ends_only = ~uint64_t{0} - 1;
 inline constexpr uint64_t file_bytes = uint64_t{16} << 20;
 inline constexpr uint64_t least_bytes = uint64_t{64} << 20;
 
-// Maps `bytes` from the page `start` on, which hold `pattern` again and again.
-inline void map(char* start, uint64_t bytes, std::string pattern, bool writable) {
+// Returns a file that holds `pattern` again and again.
+inline int file_of(std::string pattern) {
   while (pattern.size() < file_bytes) pattern.append(pattern, 0, file_bytes - pattern.size());
   const int file = memfd_create("opsmith", MFD_CLOEXEC);
-  bool done = file >= 0 && write(file, pattern.data(), file_bytes) == ssize_t{file_bytes};
-  for (uint64_t at = 0; done && at < bytes; at += file_bytes) {
-    done = mmap(start + at, std::min(file_bytes, bytes - at),
-                writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED | MAP_FIXED, file,
-                0) != MAP_FAILED;
+  if (file < 0 || write(file, pattern.data(), file_bytes) != ssize_t{file_bytes}) {
+    throw std::bad_alloc();
   }
-  if (file >= 0) close(file);
-  if (!done) throw std::bad_alloc();
+  return file;
+}
+
+// Maps a file again and again to `bytes` from the page `start` on.
+inline void map(char* start, uint64_t bytes, int file, bool writable) {
+  const int access = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+  for (uint64_t at = 0; at < bytes; at += file_bytes) {
+    void* found =
+        mmap(start + at, std::min(file_bytes, bytes - at), access, MAP_SHARED | MAP_FIXED, file, 0);
+    if (found == MAP_FAILED) throw std::bad_alloc();
+  }
 }
 
 }  // namespace opsmith::vast

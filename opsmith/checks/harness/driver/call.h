@@ -155,7 +155,7 @@ class Running final : public Runtime {
   }
   int32_t num_threads() override { return schedule_.threads(); }
   void* scratch(uint64_t bytes) override {
-    return memory_.allocate("scratch memory", bytes, 1, 64).data;
+    return memory_.allocate(GuardedMemory::scratch_name, bytes, 1, 64).data;
   }
 
   uint64_t seed() override { return schedule_.seed(); }
@@ -243,8 +243,9 @@ class Running final : public Runtime {
     const uint64_t bytes = tensor.bytes.empty() ? 0 : (last + 1) * element;
     Block& block = memory_.allocate(name, bytes, element, element);
     if (block.vast) {
-      const std::string pattern(tensor.bytes.begin(), tensor.bytes.end());
-      vast::map(block.pages, block.page_bytes, pattern, tensor.writable);
+      const int file = vast::file_of({tensor.bytes.begin(), tensor.bytes.end()});
+      vast::map(block.pages, block.page_bytes, file, tensor.writable);
+      close(file);
     } else if (bytes != 0) {
       std::memcpy(block.data, tensor.bytes.data(), bytes);
     }

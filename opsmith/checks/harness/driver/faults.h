@@ -72,6 +72,7 @@ inline void on_fault(int number, siginfo_t* info, void* context) {
   if (number == SIGSEGV && pause != nullptr && pause->wait_at(info->si_addr)) return;
   Meeting* met = meeting.load();
   if (number == SIGSEGV && met != nullptr && met->wait_at(info->si_addr)) return;
+  if (number == SIGSEGV && watched != nullptr && watched->supply(info->si_addr)) return;
   signal(number, SIG_DFL);
   std::string text;
   const bool access = number == SIGSEGV || number == SIGBUS;

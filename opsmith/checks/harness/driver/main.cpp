@@ -158,7 +158,7 @@ int main(int argc, char** argv) {
       // A kernel with gigabytes of its own is refused them, so that the machine does not run out.
       const rlimit most{uint64_t{2} << 30, uint64_t{2} << 30};
       setrlimit(RLIMIT_DATA, &most);
-      const rlimit seconds{15, 20};
+      const rlimit seconds{8, 12};
       setrlimit(RLIMIT_CPU, &seconds);
     }
     auto* run = phase.together ? run_together : run_apart;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -85,6 +86,8 @@ struct Block {
 
 class GuardedMemory {
  public:
+  static constexpr const char* scratch_name = "scratch memory";
+
   explicit GuardedMemory(Placement placement) : placement_(placement) { blocks_.reserve(256); }
   GuardedMemory(const GuardedMemory&) = delete;
   GuardedMemory& operator=(const GuardedMemory&) = delete;
@@ -126,9 +129,8 @@ class GuardedMemory {
       mprotect(block.pages, block.page_bytes, PROT_READ | PROT_WRITE);
     const uint64_t slack = block.page_bytes - size;
     block.data = block.pages + (placement_.at_end ? slack / alignment * alignment : 0);
-    if (block.vast) {
-      vast::map(block.pages, block.page_bytes, {static_cast<char>(placement_.fill)}, true);
-    } else {
+    // Vast memory stays inaccessible: see `supply`.
+    if (!block.vast) {
       std::memset(block.pages, canary, block.page_bytes);
       std::memset(block.data, placement_.fill, size);
     }
@@ -144,6 +146,24 @@ class GuardedMemory {
 #endif
   }
 
+  // Makes the part of a vast block at an address accessible; returns whether there is one. Parts
+  // hold zeros of their own, since a kernel may find its indices there; of a result that is written
+  // as a whole, those beyond half a gigabyte are mapped again and again.
+  bool supply(const void* address) const {
+    constexpr uint64_t part = uint64_t{2} << 20, most = 256;
+    for (const Block& block : blocks_) {
+      const auto offset = static_cast<uint64_t>(static_cast<const char*>(address) - block.pages);
+      if (!block.vast || block.written || offset >= block.page_bytes) continue;
+      char* start = block.pages + offset / part * part;
+      const uint64_t bytes = std::min(part, block.page_bytes - offset / part * part);
+      if (supplied_++ < most) return mprotect(start, bytes, PROT_READ | PROT_WRITE) == 0;
+      if (block.name == scratch_name) return false;
+      static const int zeros = vast::file_of(std::string(1, '\0'));
+      vast::map(start, bytes, zeros, true);
+      return true;
+    }
+    return false;
+  }
   const std::vector<Block>& blocks() const { return blocks_; }
   bool is_vast(const void* data) const {
     return std::any_of(blocks_.begin(), blocks_.end(),
@@ -194,6 +214,7 @@ class GuardedMemory {
   static constexpr unsigned char canary = 0xA5;
 
   Placement placement_;
+  mutable std::atomic<uint64_t> supplied_ = 0;  // parts of vast blocks
   std::vector<Block> blocks_;
   std::mutex mutex_;
 };
