@@ -246,11 +246,11 @@ class Expected:
                 yield *self.formula(short, fine), _SLACK, False
         wide = _widened(own)
         # Double precision itself amplifies to noise what single precision only saturates.
-        runs = [*self._rounded_runs(short), (self._evaluate_wide, torch.float64)]
-        for evaluate, dtype in runs if _is_double(own) else runs[:-1]:
+        runs = self._rounded_runs(short)
+        runs += [(self._evaluate_wide, torch.float64)] * _is_double(own)
+        for evaluate, dtype in runs:
             with contextlib.suppress(Exception):
-                fine = evaluate(wide)
-                any_size = _is_double(own)
+                fine, any_size = evaluate(wide), _is_double(own)
                 for way in (False, True) if in_order else (False,):
                     with RandomRounding(
                         dtype,

@@ -31,7 +31,7 @@ def _(x, scale):
 
 
 def test_a_registered_case_whose_shuffled_numbers_are_refused_is_batched_as_it_is():
-    (row,) = [one for one in checks.run(root, select=["vmap"], isolate=False).rows]
+    (row,) = checks.run(root, select=["vmap"], isolate=False).rows
     assert row.status == "passed", row.explain()
     assert row.cases >= 2
 
@@ -45,5 +45,5 @@ def test_a_wrong_batch_of_such_a_case_is_found():
         )
         return torch.linalg.cholesky(x) * scale.unsqueeze(-1), 0
 
-    (row,) = [one for one in checks.run(root, select=["vmap"], isolate=False).rows]
+    (row,) = checks.run(root, select=["vmap"], isolate=False).rows
     assert row.status == "failed" and row.code == "OPS-VMAP-WRONG", row
