@@ -24,6 +24,7 @@ from opsmith.checks.isolation.fork_detection import forking_fails
 from opsmith.checks.isolation.process_state import Surroundings
 from opsmith.checks.numerics.comparison import compare
 from opsmith.checks.numerics.oracle import Expected
+from opsmith.checks.numerics.perturbation import keep_indices
 from opsmith.checks.protocol import PLAIN_CALLS, define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.operators.core.arguments import every_tensor_in, is_float8
@@ -221,11 +222,13 @@ def _other_values(trial: Trial, case: Case) -> Case | None:
     for parameter in case.signature.parameters:
         value = values[parameter.name]
         free = isinstance(value, Tensor) and value.is_floating_point() and value.numel() > 1
-        if not free or parameter.constraints or is_float8(value.dtype):
+        constraints = parameter.without_columns().constraints
+        if not free or constraints or is_float8(value.dtype):
             continue
         flat = value.flatten()
         values[parameter.name] = torch.cat([flat[:1], flat[1:].flip(0) * -0.5]).view(value.shape)
         changed = True
+    values = keep_indices(case.signature, case.values, values)
     return Case(case.signature, values, {}, case.origin) if changed else None
 
 

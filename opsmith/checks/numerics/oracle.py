@@ -60,30 +60,23 @@ from opsmith.checks.numerics.double_run import WIDE, DoubleRun
 from opsmith.checks.numerics.masked_nonfinite import Irrelevant
 from opsmith.checks.numerics.overflow import exceeds_double, outcomes
 from opsmith.checks.numerics.perturbation import (
-    FINE_NUDGE,
     HALVED,
-    NUDGE,
     coarse,
     jitter,
     keep_indices,
     narrowed,
-    nudge,
+    nudged,
 )
 from opsmith.checks.numerics.rounding import RandomRounding, Widening
 from opsmith.checks.numerics.sensitivity import Evaluate, is_inexact, magnitude, probe
 from opsmith.checks.numerics.ties import Ties
 from opsmith.operators import Operator
-from opsmith.operators.core.arguments import (
-    every_tensor_in,
-    map_tensors,
-    output_names,
-)
+from opsmith.operators.core.arguments import every_tensor_in, map_tensors, output_names
 from opsmith.signature import Signature
 
 _ROUNDING_SAMPLES = 12
 #: Allowed error of a kernel, as a multiple of the reference's error in the same dtype.
 _SLACK = 4.0
-_NEARBY = 8
 #: Number of probes for an element that exceeds its tolerance. Every case takes few probes, which
 #: once in some thousand elements find ten times too few terms.
 _MORE_PROBES = 24
@@ -323,15 +316,10 @@ class Expected:
     @cached_property
     def nearby(self) -> list[tuple[Tensor, Tensor]]:
         """Return each real element's least and largest value for slightly moved arguments."""
-        generator = torch.Generator()
-        wide = _widened(self.arguments)
         ends = [(value, value) for value in self.values]
         double = all(t.dtype in HALVED for t in _tensors(self.arguments) if is_inexact(t))
-        step = FINE_NUDGE if double and not self._evaluate_wide.narrows else NUDGE
-        for sample in range(_NEARBY):
-            generator.manual_seed(sample // 2)  # there, and back to the other side of a kink
-            step = -step
-            moved = {name: nudge(value, generator, step) for name, value in wide.items()}
+        wide = _widened(self.arguments)
+        for moved in nudged(wide, fine=double and not self._evaluate_wide.narrows):
             try:
                 found = self._evaluate_wide(moved)
             except Exception:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -20,8 +20,10 @@ from opsmith.signature import Signature
 
 HALVED = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 """The dtype of half the width, by dtype."""
-NUDGE, FINE_NUDGE = 1e-7, 1e-15
-"""A little more than the rounding of a number: in single precision and less, and in double."""
+#: A little more than the rounding of a number, in single precision and in double.
+_NUDGE, _FINE_NUDGE = 1e-7, 1e-15
+#: Number of times that arguments are nudged, half of them back.
+_NEARBY = 8
 
 
 def keep_indices(
@@ -75,10 +77,24 @@ def jitter(value: Any, generator: torch.Generator) -> Any:
     return value * (1 + bits * eps).to(value.dtype)
 
 
-def nudge(value: Any, generator: torch.Generator, step: float) -> Any:
+def nudged(wide: Mapping[str, Any], *, fine: bool) -> Iterator[dict[str, Any]]:
+    """Yield arguments near the given ones, on both sides of a kink.
+
+    Args:
+        wide: the arguments in double precision.
+        fine: whether nothing rounds them to less.
+    """
+    generator, step = torch.Generator(), _FINE_NUDGE if fine else _NUDGE
+    for sample in range(_NEARBY):
+        generator.manual_seed(sample // 2)  # there, and back to the other side
+        step = -step
+        yield {name: _nudge(value, generator, step) for name, value in wide.items()}
+
+
+def _nudge(value: Any, generator: torch.Generator, step: float) -> Any:
     """Move all numbers in `value` a little, zeros too."""
     if holds_tensors(value):
-        return [nudge(item, generator, step) for item in value]
+        return [_nudge(item, generator, step) for item in value]
     if not isinstance(value, Tensor) or not is_inexact(value):
         return value
     uniform = torch.rand(value.shape, generator=generator, dtype=torch.float64) * 2 - 1

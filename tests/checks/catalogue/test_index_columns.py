@@ -228,3 +228,19 @@ def test_an_index_in_a_column_does_not_widen_the_tolerance(dtype: torch.dtype) -
             *_, (rounding, _) = found.rounding(place)
             allowed = oracle.tolerance(found, place, dtype) + rounding
             assert float(allowed.max()) < 100 * torch.finfo(dtype).eps
+
+
+def test_a_result_that_is_kept_is_found_where_values_stand_beside_an_index() -> None:
+    def halved(rows: Annotated[Float[Tensor, "R 2"], Index(3, column=0)]) -> Float[Tensor, "R 2"]:
+        return rows / 2
+
+    kept: dict[Any, Tensor] = {}
+
+    def kernel(rows: Tensor) -> Tensor:
+        first = rows.flatten()[:1].tolist()
+        return kept.setdefault((rows.shape, rows.dtype, *first), rows / 2).clone()
+
+    operator = opsmith.op("columns::halved")(halved)
+    operator.register_kernel("cpu", kernel)
+    report = checks.run(operator, select=["statefulness"], examples=10, isolate=False)
+    assert [row.code for row in report.rows] == ["OPS-STATE-EARLIER"], report.explain()
