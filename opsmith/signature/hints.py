@@ -382,10 +382,8 @@ def _is_known(item: Any) -> bool:
     classes = (*get_args(Annotation), *get_args(Mark))
     if isinstance(item, type) and item in classes:
         raise AnnotationProblem(f"{item.__name__} is a class; write {item.__name__}(...)")
-    if isinstance(item, classes):
-        return True
-    if _is_documentation(item):
-        return False
+    if isinstance(item, classes) or _is_documentation(item):
+        return isinstance(item, classes)
     *names, last = (kind.__name__ for kind in classes)
     raise AnnotationProblem(
         f"{item!r} declares nothing that opsmith understands; Annotated may have "
@@ -427,9 +425,7 @@ def constraints_of(
     items: Sequence[Annotation], type_: Type, scalars: Collection[str]
 ) -> tuple[Constraint, ...]:
     """Return the constraints in ``Annotated``, with their texts parsed."""
-    found: list[Constraint] = []
-    for item in items:
-        found.append(_constraint(item, type_, scalars))
+    found = [_constraint(item, type_, scalars) for item in items]
     if any(isinstance(item, Total) for item in items) and not any(
         isinstance(item, Between | Index | Extent | Positive) for item in items
     ):
