@@ -34,7 +34,7 @@ struct Looked {
   const void *values, *starts;
   void* admitted;
   int64_t count, low, high, start_low, start_high, width, place;
-  DLDataType type;
+  uint32_t dtype;
 };
 template <int N>
 struct LookedAt {
@@ -80,7 +80,7 @@ __global__ void admit_values(LookedAt<N> all, Unadmitted* found) {
   const auto number = static_cast<int32_t>(blockIdx.y);
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
   for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < item.count; i += step) {
-    switch (dtype_key(item.type)) {
+    switch (item.dtype) {
 #define OPSMITH_LOOK(T)              \
   case dtype_traits<T>::key:         \
     look<T>(item, number, i, found); \
@@ -241,7 +241,7 @@ class ValueGuard {
             start.high,
             1,
             0,
-            given->dtype};
+            dtype_key(given->dtype)};
     if (column >= 0) {
       item.width = given->shape[given->ndim - 1];
       item.place = column;
