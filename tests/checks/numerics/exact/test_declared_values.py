@@ -1,0 +1,51 @@
+"""Floats whose values are declared have a proof: the row has drawn them, and nobody compares."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+from jaxtyping import Float
+from torch import Tensor
+
+import opsmith
+from opsmith import Between, Index, checks
+
+pytestmark = pytest.mark.slow
+
+SOURCE = """
+#include <opsmith/kernel.h>
+#include "{name}.h"
+
+template <typename T>
+void {name}(const opsmith::Context&, const declared_values::{name}_args<T>& a) {{
+  for (int64_t r = 0; r < a.R; ++r) {{
+    const auto row = static_cast<int64_t>(a.rows(r, 0));
+    a.out[r] = a.x[{row}] * a.rows(r, 1);
+  }}
+}}
+OPSMITH_KERNEL(declared_values, {name}, cpu, float, double)
+"""
+
+
+def scaled(
+    x: Annotated[Float[Tensor, "N"], Between(-2.0, 2.0)],
+    rows: Annotated[Float[Tensor, "R 2"], Index("N", column=0)],
+) -> Float[Tensor, "R"]:
+    return x[rows[:, 0].long()] * rows[:, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "status"),
+    [("right", "row", "passed"), ("wrong", "(row + 1) % a.N", "failed")],
+)
+def test_the_formula_of_floats_with_declared_values_is_compared(
+    name: str, row: str, status: str, tmp_path: Path, no_shrinking: None
+) -> None:
+    source = tmp_path / f"{name}.cpp"
+    source.write_text(SOURCE.format(name=name, row=row))
+    operator = opsmith.op(f"declared_values::{name}")(scaled)
+    operator.register_kernel("cpu", source=source)
+    report = checks.run(operator, select=["exact"], isolate=False, examples=8)
+    assert report.rows[-1].status == status, report.rows[-1].message
