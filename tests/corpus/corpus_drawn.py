@@ -13,8 +13,6 @@ from typing import Any
 
 FILE = Path(__file__).parent / "drawn.json"
 _FLOATS = ("bfloat16", "float16", "float32", "float64")
-#: The generic dtype of an operator whose dtypes are all fixed.
-_FIXED = ""
 
 
 @dataclass(frozen=True)
@@ -24,38 +22,44 @@ class Owed:
     Attributes:
         most: the number of elements that the largest case has at least.
         dtypes: the dtypes in which there are cases.
+        kinds: the number of different dtypes among the cases.
     """
 
     most: int = 1
     dtypes: tuple[str, ...] = ("float32",)
+    kinds: int = 1
 
 
-#: By row and cohort. The dtypes of a cohort of values are those of the operator's kernels, one
-#: beside float32 for each operator, in turn.
+_VALUES = ("NaN", "infinity", "zeros", "signed zeros", "huge", "tiny", "denormal", "ties", "equal")
+_LAYOUTS = ("transposed", "sliced", "padded rows", "permuted", "expanded", "overlapping", "mixed")
+#: By row and cohort. A cohort of values is tried in float32, and for each operator in one other
+#: dtype, in turn: so over the corpus in more than one.
 OWED: dict[str, dict[str, Owed]] = {
     "reference": {
         "normal": Owed(1000, _FLOATS),
         "registered": Owed(20, _FLOATS),
-        "NaN": Owed(2, _FLOATS),
-        "infinite": Owed(2, _FLOATS),
-        "zeros": Owed(2, _FLOATS),
-        "huge": Owed(2, _FLOATS),
-        "boundary sizes": Owed(100),
+        **{kind: Owed(18, kinds=2) for kind in _VALUES},
+        "boundary sizes": Owed(1000),
         "odd sizes": Owed(100),
-        "many elements": Owed(10_000, _FLOATS),
+        "long rows": Owed(1000, kinds=2),
+        "many elements": Owed(100_000, _FLOATS),
     },
     "layouts": {
-        layout: Owed(20, ("float32",))
-        for layout in ("transposed", "sliced", "padded rows", "permuted", "expanded")
+        "registered": Owed(20),
+        "any layout": Owed(100, _FLOATS),
+        **{layout: Owed(2) for layout in _LAYOUTS},
     },
-    "empty-sizes": {"every size 0 or 1": Owed(0, _FLOATS)},
+    "empty-sizes": {"every size 0 or 1": Owed(1)},
+    "dispatch": {"normal": Owed(20, _FLOATS)},
+    "fake": {"normal": Owed(100, _FLOATS)},
+    "mutation": {"normal": Owed(20, _FLOATS)},
+    "aliasing": {"normal": Owed(20, _FLOATS)},
     "gradient": {"normal": Owed(1000, _FLOATS), "registered": Owed(20, _FLOATS)},
     "gradcheck": {"normal": Owed(2, ("float64",))},
-    "fake": {"normal": Owed(100, ("float32",))},
-    "mutation": {"normal": Owed(20, ("float32",))},
-    "aliasing": {"normal": Owed(20, ("float32",))},
-    "determinism": {"normal": Owed(1000, ("float32",))},
-    "vmap": {"normal": Owed(4, ("float32",))},
+    "nested-gradients": {"normal": Owed(2)},
+    "determinism": {"normal": Owed(1000, _FLOATS), "registered": Owed(20, _FLOATS)},
+    "vmap": {"normal": Owed(8)},
+    "validation": {"normal": Owed(20)},
 }
 
 
@@ -98,5 +102,7 @@ def missing(found: dict[str, dict[str, Any]]) -> Iterator[str]:
             if one["most"] < owed.most:
                 yield f"{row}, {name!r}: {one['most']} elements at most, not {owed.most}"
             left = sorted({*owed.dtypes} - {*one["dtypes"]})
+            if len(one["dtypes"]) < owed.kinds:
+                yield f"{row}, {name!r}: no case but in {one['dtypes'][0]}"
             if left:
                 yield f"{row}, {name!r}: no case in {', '.join(left)}"

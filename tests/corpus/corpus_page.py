@@ -128,8 +128,8 @@ def table(found: Sequence[Tally]) -> str:
 def kinds(every: Sequence[Result], excused: dict[tuple[str, str], str]) -> str:
     """Return the table of kinds of operators."""
     lines = [
-        "| operators | how many | operator-seeds | of them flagged | rate, 95 % interval | load |",
-        "|---|---|---|---|---|---|",
+        "| operators | how many | operator-seeds | flagged | rate, 95 % interval | cases | load |",
+        "|---|---|---|---|---|---|---|",
     ]
     words = {**WORDS, "": "all"}
     for kind, name in words.items():
@@ -139,9 +139,10 @@ def kinds(every: Sequence[Result], excused: dict[tuple[str, str], str]) -> str:
         wrong = {flag.partition(": ")[0] for flag in flags(own, excused)}
         low, high = (100 * end for end in interval(len(wrong), len(own)))
         loads = sorted(one.load for one in own)
+        drawn = ", ".join(map(str, sorted({one.examples for one in own})))
         lines.append(
             f"| {name} | {len({one.operator for one in own})} | {len(own)} | {len(wrong)} | "
-            f"{100 * len(wrong) / len(own):.1f} % ({low:.1f} to {high:.1f}) | "
+            f"{100 * len(wrong) / len(own):.1f} % ({low:.1f} to {high:.1f}) | {drawn} | "
             f"{loads[len(loads) // 2]} ({loads[0]} to {loads[-1]}) |"
         )
     return "\n".join(lines)

@@ -189,13 +189,19 @@ def differentiate(
         if output.requires_grad
     ]
     with threads(count):
-        found = torch.autograd.grad(
+        found = _dense_gradients(
             [output for output, _ in pairs],
             list(leaves.values()),
             [cotangent for _, cotangent in pairs],
             allow_unused=True,
         )
     return Backward(results, leaves, list(found))
+
+
+def _dense_gradients(*args: Any, **options: Any) -> list[Tensor | None]:
+    """Return what ``torch.autograd.grad`` does, also where gather or embedding make it sparse."""
+    found = torch.autograd.grad(*args, **options)
+    return [g if g is None or g.layout == torch.strided else g.to_dense() for g in found]
 
 
 def expected_gradients(
@@ -243,7 +249,7 @@ def expected_gradients(
         ]
         if not pairs:
             raise _NotDifferentiableError
-        found = torch.autograd.grad(
+        found = _dense_gradients(
             [result for result, _ in pairs],
             list(leaves.values()),
             [cotangent for _, cotangent in pairs],

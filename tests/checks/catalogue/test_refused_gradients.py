@@ -4,11 +4,11 @@ from typing import Annotated
 
 import pytest
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 import opsmith
-from opsmith import Between, checks
+from opsmith import Between, Index, checks
 
 ROWS = ["dispatch", "gradient", "gradcheck", "determinism"]
 
@@ -45,3 +45,15 @@ def test_a_backward_that_raises_where_the_reference_does_not_is_a_failure(row):
     report = checks.run(raises, select=[row], examples=4, isolate=False)
     assert [one.check for one in report.failures] == [row]
     assert "not today" in report.explain()
+
+
+@opsmith.op("refused::sparse", autograd="reference")
+def sparse(
+    x: Float[Tensor, "N C"], index: Annotated[Int64[Tensor, "N M"], Index("C")]
+) -> Float[Tensor, "N M"]:
+    return torch.gather(x, 1, index, sparse_grad=True)
+
+
+def test_a_sparse_gradient_of_the_reference_is_compared_as_a_dense_one():
+    report = checks.run(sparse, select=ROWS, examples=8, isolate=False)
+    assert report.ok, report.explain()
