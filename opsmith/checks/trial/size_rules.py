@@ -89,10 +89,11 @@ def tell_sizes(trial: Trial, failure: Failure, body: Callable[[Case], None]) -> 
         trial.each(tried, dtypes=dtypes, wanted=wanted, examples=examples, registered_cases=False)
 
     sizes = sizes_of(case)
-    near = {size + step for size in sizes.values() for step in (-1, 0, 1)}
+    near = {size + step for size in sizes.values() for step in (-1, 0, 1, 2, 3, size)}
     draw(_SAMPLES, [*SIZES, *_MORE_SIZES, *sorted(near - {-1})])
     for name, size in sizes.items():
-        draw(_CASES, **{name: size})
+        for step in (0, 1, 2):
+            draw(_CASES, **{name: size + step})
     rule = find_rule(failing, right)
     for _ in range(_STEPS):
         if rule is None or rule.above is None or rule.name not in sizes:
@@ -118,7 +119,9 @@ def tell_sizes(trial: Trial, failure: Failure, body: Callable[[Case], None]) -> 
         least_wrong = min(wrong, key=lambda one: size_of(one.case or case))
         failure.args, failure.case = least_wrong.args, least_wrong.case
         failure.code = least_wrong.code
-    elif failure.code == "OPS-SIZE-BOUNDARY" and min(len(failing), len(right)) >= _CASES:
+    elif failure.code == "OPS-SIZE-BOUNDARY" and any(
+        all(larger[name] >= facts[name] for name in sizes) for larger in right for facts in failing
+    ):
         failure.code = "OPS-VALUE-WRONG"
     others = itertools.takewhile(lambda dtype: dtype != case.dtype, trial.subject.dtypes)
     if rule is None and (passed := list(filter(trial.counts.tally.has, others))):
@@ -166,10 +169,13 @@ def _of_one(
     whole = all(type(value) is int for value in (*failing, *right))
     what = name if name.endswith(" is") else f"{name} is"
     small = "OPS-SIZE-SMALL" if first in (0, 1) else "OPS-SIZE-BOUNDARY"
-    if bad == 1 and (good >= _NUMBERS or not whole):
+    beside = not whole or first in (0, 1) or {first - 1, first + 1} <= set(right)
+    if bad == 1 and beside and (good >= _NUMBERS or not whole):
         yield Rule(f"{what} {first}", name, small), lambda value: value == first
     if good == 1 and not whole and bad >= _NUMBERS:
         yield Rule(f"{what} not {only}", name), lambda value: value != only
+    if good == 1 and only == 1 and whole and bad >= _NUMBERS:
+        yield Rule(f"{name} > 1", name), lambda value: value > 1
     if isinstance(first, str | bool) or good < _NUMBERS:
         return
     if bad == 2:

@@ -294,7 +294,10 @@ class Trial:
         """
         case = failure.run_with or failure.case
         blamed = failure.blame or self.attribution.blame
-        if case is None or blamed or failure.code not in _NOT_PLAIN or failure.crashed:
+        if case is None or blamed or failure.crashed:
+            return failure
+        laid_out = bool(case.layouts) and failure.code in ("OPS-CALL-RAISED", "OPS-VALUE-WRONG")
+        if failure.code not in _NOT_PLAIN and not laid_out:
             return failure
         case = case.with_layouts({})
         self.attribution.wrong, self.attribution.raises = "", "OPS-CALL-RAISED"
@@ -306,6 +309,7 @@ class Trial:
             return plain
         except Exception:
             return failure
+        failure.code = "OPS-LAYOUT-STRIDE" if laid_out else failure.code
         return failure
 
     def passed(self) -> tuple[Status, str]:

@@ -75,6 +75,11 @@ def test_chance_is_no_rule(seed):
 def test_too_few_cases_make_no_rule():
     assert find_rule([{"N": 0}] * 3, [{"N": n} for n in range(1, 30)]) is None
     assert find_rule([{"N": n} for n in (4, 5, 6, 7)], [{"N": n} for n in (0, 1, 2, 3)]) is None
+    # One size among few says nothing of those beside it.
+    few = [{"N": n} for n in (1, 2, 3, 4, 5, 7, 8, 9) * 3]
+    assert find_rule([{"N": 1024}] * 6, few) is None
+    found = find_rule([{"N": n} for n in range(2, 30)], [{"N": 1}] * 6)
+    assert found and found.words == "N > 1"
     # What fails wherever there is an element says nothing of sizes.
     assert find_rule([{"N": n} for n in range(1, 30)], [{"N": 0}] * 10) is None
 
