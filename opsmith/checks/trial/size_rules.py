@@ -120,9 +120,11 @@ def tell_sizes(trial: Trial, failure: Failure, body: Callable[[Case], None]) -> 
         failure.args, failure.case = least_wrong.args, least_wrong.case
         failure.code = least_wrong.code
     elif failure.code == "OPS-SIZE-BOUNDARY" and any(
-        all(larger[name] >= facts[name] for name in sizes) for larger in right for facts in failing
+        sizes and all(larger[name] >= facts[name] for name in sizes)
+        for larger in right
+        for facts in failing
     ):
-        failure.code = "OPS-VALUE-WRONG"
+        failure.code = "OPS-VALUE-WRONG"  # larger cases are right
     others = itertools.takewhile(lambda dtype: dtype != case.dtype, trial.subject.dtypes)
     if rule is None and (passed := list(filter(trial.counts.tally.has, others))):
         failure.args = (f"{failure}\nIn {' and '.join(map(str, passed))}, it is right.",)
