@@ -7,7 +7,6 @@ import platform
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from html import escape
 from pathlib import Path
 from typing import Any, Literal
 
@@ -91,7 +90,7 @@ class Figure:
         return statistics.median(self.speedups) if self.speedups else None
 
 
-@dataclass
+@dataclass(repr=False)
 class Benchmark:
     """All figures of one run.
 
@@ -116,15 +115,32 @@ class Benchmark:
             found.setdefault(figure.key[:4], []).append(figure)
         return list(found.values())
 
+    def __repr__(self) -> str:
+        return f"<Benchmark: {len(self.figures)} figures>"
+
+    def __str__(self) -> str:
+        """Return a table with a row for each figure."""
+        from opsmith.checks.report.notebook import text_of
+
+        return text_of([self._table()])
+
     def _repr_html_(self) -> str:
         """Return what a notebook shows: a row for each figure."""
-        rows = [("operator", "sizes", "dtype", "", "time", "speed-up")]
+        from opsmith.checks.report.notebook import html_of
+
+        return html_of([self._table()])
+
+    def _table(self) -> Any:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table("operator", "sizes", "dtype", "", "time", "speed-up", box=None)
         for one in self.figures:
             speedup = f"{one.speedup:.2f} ×" if one.seconds and one.speedup else ""
             time = show_seconds(one.median) if one.seconds else one.status
-            rows.append((one.operator, one.sizes, one.dtype, one.name, time, speedup))
-        cells = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows]
-        return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+            row = (one.operator, one.sizes, one.dtype, one.name, time, speedup)
+            table.add_row(*map(Text, row))
+        return table
 
     def to_json(self) -> str:
         """Return the benchmark as JSON text, with every round."""

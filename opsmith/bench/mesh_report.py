@@ -41,12 +41,12 @@ def lines(rows: Sequence[Placed], notes: Sequence[str]) -> Iterator[Any]:
     parts = (first.sizes, first.dtype, ranks)
     yield title.append("  " + "  ".join(filter(None, parts)), style="not bold")
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-    table.add_column("placed", width=_PLACED, overflow="fold")
+    table.add_column("placed", overflow="fold")
     for _, heading, _ in _WAYS:
-        table.add_column(heading, width=_SENT, justify="right", no_wrap=True)
+        table.add_column(heading, min_width=_SENT, justify="right", no_wrap=True)
     for row in rows:
         name = row.placement if row.claim else f"{row.placement} (no rule)"
-        table.add_row(name, *(_cell(getattr(row, way)) for way, _, _ in _WAYS))
+        table.add_row(name.ljust(_PLACED), *(_cell(getattr(row, way)) for way, _, _ in _WAYS))
     yield table
     problems = {
         (heading, step.problem)

@@ -11,9 +11,7 @@ from opsmith.bench.figures import Figure, show_bytes, show_operations, show_seco
 from opsmith.bench.machine import Machine
 from opsmith.kernels import HOST
 
-_NAME, _TIME, _SPREAD, _RATIO, _RATE = 23, 8, 5, 8, 15
-_BAR = 44
-_EIGHTHS = " ▏▎▍▌▋▊▉"
+_NAME, _TIME, _SPREAD, _RATIO = 23, 8, 5, 8
 
 
 def lines(figures: Sequence[Figure], machine: Machine) -> Iterator[Any]:
@@ -26,7 +24,7 @@ def lines(figures: Sequence[Figure], machine: Machine) -> Iterator[Any]:
     if timed:
         yield _table(timed, machine)
         yield Text("")
-        yield from _bars(timed)
+        yield _bars(timed)
     for figure in figures:
         if figure.status == "not applicable":
             yield Text(f"  {figure.name}: {figure.message}", style="dim", overflow="fold")
@@ -55,16 +53,16 @@ def _table(figures: Sequence[Figure], machine: Machine) -> Any:
     moved = figures[0].bytes is not None
     computed = figures[0].operations is not None
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-    table.add_column("", width=_NAME, overflow="fold")
+    table.add_column("", overflow="fold")
     for heading, width in (("time", _TIME), ("±", _SPREAD), ("speed-up", _RATIO)):
-        table.add_column(heading, width=width, justify="right", no_wrap=True)
+        table.add_column(heading, min_width=width, justify="right", no_wrap=True)
     if moved:
-        table.add_column("moved", width=_RATE, justify="right", no_wrap=True)
+        table.add_column("moved", justify="right")
     if computed:
-        table.add_column("computed", width=_RATE, justify="right", no_wrap=True)
+        table.add_column("computed", justify="right")
     for figure in figures:
         cells = [
-            figure.name,
+            figure.name.ljust(_NAME),
             show_seconds(figure.median),
             f"{100 * figure.spread:.0f} %",
             "" if figure.speedup is None else f"{_short(figure.speedup)} ×",
@@ -79,20 +77,19 @@ def _table(figures: Sequence[Figure], machine: Machine) -> Any:
     return table
 
 
-def _bars(figures: Sequence[Figure]) -> Iterator[Any]:
-    from rich.text import Text
+def _bars(figures: Sequence[Figure]) -> Any:
+    from rich.bar import Bar
+    from rich.table import Table
 
     longest = max(figure.median for figure in figures)
+    grid = Table.grid(padding=(0, 1, 0, 0), expand=True)
+    grid.add_column(max_width=_NAME + 10, overflow="fold")
+    grid.add_column(ratio=1)
+    grid.add_column(no_wrap=True)
     for figure in figures:
-        name = figure.name if len(figure.name) <= _NAME else f"{figure.name[: _NAME - 1]}…"
-        yield Text(f"{name:{_NAME}} {bar(figure.median / longest)} {show_seconds(figure.median)}")
-
-
-def bar(part: float, width: int = _BAR) -> str:
-    """Return a bar that fills a part of `width` columns, in eighths of a column; never empty."""
-    eighths = max(1, round(part * width * 8))
-    full, rest = divmod(eighths, 8)
-    return "█" * full + (_EIGHTHS[rest] if rest else "")
+        bar = Bar(longest, 0, figure.median)
+        grid.add_row(figure.name.ljust(_NAME), bar, show_seconds(figure.median))
+    return grid
 
 
 def ending(machine: Machine, figures: Sequence[Figure]) -> Iterator[Any]:
@@ -147,14 +144,14 @@ def _changes_table(changes: Sequence[Change]) -> Any:
 
     styles = {"slower": "red", "faster": "green", "unchanged": "dim"}
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-    table.add_column("", width=_NAME, overflow="fold")
+    table.add_column("", overflow="fold")
     for heading, width in (("time", _TIME), ("p", _SPREAD + 2)):
-        table.add_column(heading, width=width, justify="right", no_wrap=True)
+        table.add_column(heading, min_width=width, justify="right", no_wrap=True)
     table.add_column("")
     for change in changes:
         mark = " *" if change.absolute else ""
         cells = (f"{_short(change.ratio)} ×", f"{change.p:.2g}", f"{change.verdict}{mark}")
-        table.add_row(change.figure.name, *cells, style=styles[change.verdict])
+        table.add_row(change.figure.name.ljust(_NAME), *cells, style=styles[change.verdict])
     return table
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,10 @@ class Report(Results):
 
     def __str__(self) -> str:
         """Return the report on one screen: what passed by name, failures in full."""
-        from rich.console import Console
+        from opsmith.checks.report.notebook import text_of
+        from opsmith.checks.report.table import on_a_screen
 
-        from opsmith.checks.report.table import on_a_screen, show
-
-        text = io.StringIO()
-        show(Console(file=text, force_jupyter=False), on_a_screen(self))
-        return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+        return text_of(on_a_screen(self))
 
     def table(self) -> Any:
         """Return a renderable for rich that fits 80 columns: every row, then failures in full."""

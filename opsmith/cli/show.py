@@ -40,11 +40,12 @@ def register(app: typer.Typer) -> None:
         """Draw what opsmith derives from each declaration in FILE..., and what runs where."""
         from rich.console import Console
 
-        from opsmith.sources.importing import import_all
         from opsmith.system.files import write_output
+        from opsmith.system.progress import status
 
-        with output.progress() as tell:
-            tell(0, 0, "reading the declarations")
+        with status("reading the declarations"):
+            from opsmith.sources.importing import import_all
+
             trees = [tree(operator) for operator in import_all(sources)]
         output.stdout().print(*trees, sep="")
         if svg is not None:

@@ -1,16 +1,19 @@
 """What a benchmark leaves for programs and for eyes: JSON that keeps to its schema, and SVG."""
 
+import io
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from xml.etree import ElementTree
 
 import jsonschema
 import pytest
+from rich.console import Console
 
 from opsmith.bench.compare import changes
 from opsmith.bench.figures import SCHEMA, SCHEMA_FILE, Benchmark, Figure
 from opsmith.bench.machine import Machine
 from opsmith.bench.plot import to_svg
+from opsmith.bench.table import ending, lines
 
 DOCUMENT = json.loads(SCHEMA_FILE.read_text())
 
@@ -78,6 +81,39 @@ def test_the_command_prints_its_schema(cli):
     outcome = cli("bench", "--json-schema")
     assert outcome.code == 0
     assert json.loads(outcome.stdout) == DOCUMENT
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_no_name_and_no_figure_is_cut_in_a_terminal(width):
+    machine = Machine("a processor", 2, (1 << 15, 1 << 20), 0.5, "float32", [1e9], [2e9], [1e10])
+    long = "onnxruntime, standard operators, compiled"
+    names = ["reference", long, "cpu kernel"]
+    found = [
+        replace(figure(name, 1e-3 * (n + 1)), bytes=1 << 20, operations=1 << 24)
+        for n, name in enumerate(names)
+    ]
+    text = io.StringIO()
+    console = Console(file=text, width=width, highlight=False)
+    for line in (*lines(found, machine), *ending(machine, found)):
+        console.print(line)
+    shown = text.getvalue().splitlines()
+    assert max(map(len, shown)) <= width
+    assert "…" not in text.getvalue()
+    above, bars = text.getvalue().split("\n\n")[:2]
+    for word in ("1.05", "GB/s", "16.8", "Gop/s", "1.00 ms", "3.00 ms", "0.00067 ×", "compiled"):
+        assert word in above
+    for word in long.split():
+        assert word in bars
+    filled = [sum(character in "█▏▎▍▌▋▊▉" for character in line) for line in bars.splitlines()]
+    assert max(filled) == filled[-1] > 2 * filled[0] > 0
+
+
+def test_a_benchmark_is_printed_as_a_table_and_has_a_short_repr(benchmark):
+    assert repr(benchmark) == "<Benchmark: 4 figures>"
+    heading, *rows = str(benchmark).splitlines()
+    assert heading.split() == ["operator", "sizes", "dtype", "time", "speed-up"]
+    assert [row.split()[3] for row in rows[:3]] == ["reference", "cpu", "aotinductor"]
+    assert "refused" in rows[2]
 
 
 def test_a_notebook_shows_the_tables(benchmark):

@@ -1,10 +1,21 @@
-"""Show in a notebook what a command prints in a terminal."""
+"""Show in Python and in a notebook what a command prints in a terminal."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterable
 from typing import Any
+
+
+def text_of(renderables: Iterable[Any]) -> str:
+    """Return renderables of rich as plain text, one below the other, as wide as the terminal."""
+    from rich.console import Console
+
+    from opsmith.checks.report.table import show
+
+    text = io.StringIO()
+    show(Console(file=text, force_jupyter=False), renderables)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
 def html_of(renderables: Iterable[Any], width: int = 80) -> str:
