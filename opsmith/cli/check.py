@@ -12,7 +12,7 @@ import typer
 
 from opsmith.cli import extra, output
 from opsmith.cli.options import AsJson, AsJunit, AsPage, Debug, Files, Verbose
-from opsmith.errors import no_such
+from opsmith.errors import no_such, wrapped
 
 _ARGUMENTS = "opsmith.arguments"
 
@@ -31,13 +31,18 @@ def register(app: typer.Typer) -> None:
 
 def _print_checks(value: bool) -> None:
     if value:
-        from opsmith import checks
+        from opsmith.kernels.build.progress import status
 
-        everything = checks.all_checks()
-        width = max(len(one.name) for one in everything)
+        with status("importing PyTorch"):
+            from opsmith import checks
+
+            everything = checks.all_checks()
+        width = max(len(one.name) for one in everything) + 2
+        console = output.stdout()
         for one in everything:
-            asked = f" ({_option(one.flag)})" if one.flag else ""
-            print(f"{one.name:{width}}  {one.summary}{asked}")
+            text = f"{one.summary} ({_option(one.flag)})" if one.flag else one.summary
+            text = wrapped(text, console.width - width) if console.is_terminal else text
+            print(f"{one.name:{width}}" + text.replace("\n", "\n" + " " * width))
         raise typer.Exit
 
 
@@ -292,14 +297,14 @@ def check(
             from opsmith.checks.report.table import Table
 
             sanitizers = _sanitizers(sanitize)
-        with status(f"importing {', '.join(files)}"):
-            operators = _checked(files, spec, import_ or [])
         names = [name.strip() for listed in select or () for name in listed.split(",")]
         selected = [name for name in names if name] or (list(checks.QUICK) if quick else None)
+        flags = [*(name for name, _ in extra.found(ctx)), *sanitizers]
+        with status(f"importing {', '.join(files)}"):
+            operators = _checked(files, spec, import_ or [])
+            names = [one.name for one in checks_of(selected, flags)]  # imports every check
         # With --json, stdout holds only JSON, so the rows go to stderr.
         console = output.stderr() if as_json else output.stdout()
-        flags = [*(name for name, _ in extra.found(ctx)), *sanitizers]
-        names = [one.name for one in checks_of(selected, flags)]
         table = Table(console.print, names, verbose)
         rows: list[Any] = []
 
