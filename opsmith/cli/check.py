@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 
 def _print_checks(value: bool) -> None:
     if value:
-        from opsmith.kernels.build.progress import status
+        from opsmith.system.progress import status
 
         with status("importing PyTorch"):
             from opsmith import checks

@@ -68,7 +68,9 @@ class _DefinitionReader:
 
     def wrong(self, part: str, expected: str, given: Any) -> LoadError:
         shown = json.dumps(given)
-        shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
+        if len(shown) > 80:
+            kind = {dict: "an object", list: "an array"}.get(type(given), "a text")
+            shown = f"{kind} of {len(given)} entries or characters"
         return LoadError(f"{self.path}: {part}: expected {expected}, got {shown}")
 
     def mapping(self, part: str, document: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-#: Largest number of characters of a value that a message shows.
+#: Largest number of characters of a text that a message shows; of a longer text it says how many.
 _LONGEST = 60
 
 
@@ -51,7 +51,8 @@ def wrong_value(name: str, shown: str, expected: str) -> str:
 
 def too_large(name: str, number: int) -> str:
     """Describe an int that does not fit 64 bits, as a clause from its name on."""
-    return wrong_value(name, str(number), "an int of 64 bits")
+    shown = show(number).removesuffix(" (int)")
+    return wrong_value(name, shown, "an int of 64 bits")
 
 
 def show(value: Any) -> str:
@@ -59,8 +60,10 @@ def show(value: Any) -> str:
     if value is None:
         return "None"
     kind = type(value).__name__
+    if isinstance(value, str) and len(value) > _LONGEST:
+        return f"a {kind} of {len(value)} characters"
+    if isinstance(value, int) and value.bit_length() > 2 * _LONGEST:
+        return f"an {kind} of {value.bit_length()} bits"
     if isinstance(value, bool | int | float | complex | str):
-        text = repr(value)
-        shortened = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
-        return f"{shortened} ({kind})"
+        return f"{value!r} ({kind})"
     return f"of type {kind}"

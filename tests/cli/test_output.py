@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from opsmith.cli import output
-from opsmith.errors import wrapped
+from opsmith.errors import beginning, wrapped
 
 MESSAGE = (
     "my_ops::my_op: nothing says which sizes to time. Register those that are served, or give "
@@ -40,3 +40,9 @@ def test_wrapped_text_keeps_its_indentation_and_its_long_words():
     path = "/home/me/" + "folder/" * 9
     text = f"  kernel: {path}\n\n  one two three"
     assert wrapped(text, 12) == f"  kernel:\n  {path}\n\n  one two\n  three"
+
+
+def test_what_is_left_out_of_another_programs_output_is_counted():
+    lines = [*map(str, range(14)), "", " "]
+    assert beginning(lines).splitlines() == [*map(str, range(12)), "(2 more lines)"]
+    assert beginning(lines, 14).splitlines() == lines[:14]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from opsmith.checks.protocol import PLAIN_CALLS, define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.checks.trial.trial_gradients import random_cotangents, run_backward, true_gradients
 from opsmith.compat import torch_modules, torch_tracing
+from opsmith.errors import beginning
 from opsmith.operators.core.arguments import flatten, is_float8, tensors
 from opsmith.signature.dtypes import FLOAT8
 
@@ -337,10 +339,5 @@ def _saved(program: torch.export.ExportedProgram) -> torch.export.ExportedProgra
 
 def _tidy(text: str) -> str:
     """Return a compiler's error without its advice, cut to a readable length."""
-    lines = []
-    for line in text.splitlines():
-        if line.startswith(("Set TORCHDYNAMO_VERBOSE", "You can suppress", "from user code")):
-            break
-        if line.strip():
-            lines.append(line)
-    return "\n".join(lines[:15])
+    advice = ("Set TORCHDYNAMO_VERBOSE", "You can suppress", "from user code")
+    return beginning(takewhile(lambda line: not line.startswith(advice), text.splitlines()))

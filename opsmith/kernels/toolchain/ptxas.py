@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from opsmith.errors import BuildError, MissingDependencyError
+from opsmith.errors import BuildError, MissingDependencyError, beginning
 from opsmith.kernels.toolchain import nvcc
 from opsmith.kernels.toolchain.compilers import Compiler, find_compiler, tool_version
 from opsmith.system.progress import run
@@ -140,7 +140,7 @@ def resources(
 def _errors(output: str) -> str:
     lines = output.strip().splitlines()
     errors = [line for line in lines if "error" in line]
-    return "\n".join((errors or lines)[:12])
+    return beginning(errors or lines)
 
 
 def parse(said: str, ptx: str) -> list[Resources]:

@@ -292,8 +292,9 @@ def refuse_python(library: Path, what: str) -> None:
     found = sorted(name for name in needed if re.match(r"_?Py[A-Z_]|_ZN8pybind11", name))
     if found:
         raise ExportError(
-            f"{what}: the kernel needs Python ({', '.join(found[:3])}"
-            f"{', …' if len(found) > 3 else ''}), and an AOTInductor artifact runs without. "
+            f"{what}: the kernel needs Python ({found[0]}"
+            f"{f' and {len(found) - 1} more' if found[1:] else ''}), and an AOTInductor artifact "
+            "runs without. "
             "Leave out what is called from Python (PYBIND11_MODULE, PyMODINIT_FUNC): "
             "TORCH_LIBRARY is enough to call the operator from there as well."
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -283,3 +284,18 @@ def test_a_tensor_to_be_written_whose_elements_share_memory() -> None:
 
     with pytest.raises(ArgumentError, match=r"'x' is written, but its elements share memory: dim"):
         fill(torch.ones(3, 1).expand(3, 2))
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("a" * 60, f"'{'a' * 60}' (str)"),
+        ("a" * 61, "a str of 61 characters"),
+        (10**5000, "an int of 16610 bits"),
+        (2**64, "18446744073709551616"),
+    ],
+    ids=["text", "long text", "huge", "large"],
+)
+def test_of_a_long_value_the_message_says_how_long_it_is(value, shown):
+    with pytest.raises(ArgumentError, match=re.escape(f"argument 'number' is {shown}, expected")):
+        python(torch.ones(2), None, [], value, 1.0, True, "", [], (1, 2))

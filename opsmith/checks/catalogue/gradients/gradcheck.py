@@ -25,6 +25,7 @@ from opsmith.checks.numerics.gradients import (
 from opsmith.checks.numerics.perturbation import keep_indices
 from opsmith.checks.protocol import PLAIN_CALLS, define_check
 from opsmith.checks.trial.trial import Trial
+from opsmith.errors import beginning
 from opsmith.kernels import HOST
 from opsmith.operators.core.arguments import flatten, map_named_tensors
 from opsmith.signature.dtype_variables import parts
@@ -171,9 +172,8 @@ def _gradcheck(trial: Trial, case: Case, step: _Step) -> bool:
                 return False
             if not differs:
                 raise
-            raise Failure(
-                f"gradcheck: {_short(str(error))}", code="OPS-GRADIENT-NUMERIC"
-            ) from error
+            said = beginning(str(error).strip().splitlines())
+            raise Failure(f"gradcheck: {said}", code="OPS-GRADIENT-NUMERIC") from error
     return True
 
 
@@ -244,8 +244,3 @@ def _as_function(
         return tuple(result for result in results if result.dtype in _DOUBLE)
 
     return function, tuple(leaves.values())
-
-
-def _short(text: str) -> str:
-    lines = [line for line in text.strip().splitlines() if line.strip()]
-    return "\n".join(lines[:12])
