@@ -45,7 +45,7 @@ help:
 	@echo "make mutants   show which mistakes no test sees (PART=signature, operators, targets)"
 	@echo "make test-long run what takes long, and every case of the slow tests"
 	@echo "make bench     measure what the documentation states"
-	@echo "make figures   measure it, and draw the pictures again from what commands print now"
+	@echo "make figures   measure it, write it into the pages, and draw the pictures again"
 	@echo
 	@echo "What this machine may lack:"
 	@echo "make browser   install Chromium, for tests that open a page (Debian, Ubuntu)"
@@ -239,9 +239,12 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/in_jax.py
 	$(BIN)/python benchmarks/python_module.py
 
-# Picture and figures of one state of the code, so that neither is older than the other.
+# Pictures and figures of one state of the code, so that neither is older than the other. What the
+# benchmarks keep in benchmarks/figures.json is written into the pages.
 .PHONY: figures
+figures: export OPSMITH_KEEP_FIGURES := 1
 figures: bench
+	$(BIN)/python benchmarks/figures.py --count
 	$(BIN)/python docs/site/pictures.py
 
 .PHONY: clean

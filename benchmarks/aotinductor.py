@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import figures
 import torch
 from jaxtyping import Float32
 from rich.console import Console
@@ -174,6 +175,22 @@ def main() -> None:
         console.print(f"Building the C++ program: {seconds:.1f} s, asked ≤ 25 s")
     console.print(
         f"{rounds} interleaved rounds of {CHAIN} calls in a row. {machine()}", soft_wrap=True
+    )
+    figures.keep(
+        __file__,
+        machine(),
+        {
+            "package/call": figures.seconds(calls.median("direct") / CHAIN),
+            "package/eager-call": figures.seconds(calls.median("eager C++") / CHAIN),
+            "package/proxy-call": figures.seconds(calls.median("proxy") / CHAIN),
+            "package/of-eager-call": f"{calls.ratio('direct', 'eager C++'):.2f}",
+            "network/program": figures.seconds(network.median("package, C++")),
+            "network/eager": figures.seconds(network.median("eager")),
+            "network/compiled": figures.seconds(network.median("torch.compile")),
+            "network/python": figures.seconds(network.median("package, Python")),
+            "network/of-eager": f"{network.ratio('package, C++', 'eager'):.2f}",
+            "network/build-program": figures.seconds(seconds),
+        },
     )
 
 

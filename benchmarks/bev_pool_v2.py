@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
+import figures
 import torch
 from rich.console import Console
 from rich.table import Table
@@ -167,6 +168,24 @@ def tables(
     return [spent, extra] if space else [spent]
 
 
+def shown(times: Mapping[tuple[str, str], Timings]) -> dict[str, str]:
+    """The figures of the pages."""
+    forward = [one for one in times.values() if "unchecked" in one.rounds]
+    extra = [one.median("opsmith") - one.median("unchecked") for one in forward]
+    shares = [100 * (one.ratio("opsmith", "unchecked") - 1) for one in forward]
+    found = {
+        "pool/range": f"{figures.span(*(one * 1e6 for one in extra))} µs",
+        "pool/range-share": f"{figures.span(*shares)} %",
+    }
+    for name, one in zip(
+        ("cameras", "cameras-both", "full", "full-both"), times.values(), strict=True
+    ):
+        found[f"pool/{name}"] = figures.seconds(one.median("opsmith"))
+        found[f"pool/{name}-compiled"] = figures.seconds(one.median("torch.compile"))
+        found[f"pool/{name}-faster"] = figures.digits(one.ratio("torch.compile", "opsmith"))
+    return found
+
+
 def show(tables: Sequence[Table], rounds: int, calls: int) -> None:
     """Print tables, and how their figures were taken."""
     console = Console(width=100)
@@ -211,6 +230,7 @@ def main() -> None:
                 names = ("reference", "torch.compile", "opsmith")
                 space[size, passes] = {name: measured_memory(name, size, passes) for name in names}
     show(tables(times, space), options.rounds, options.calls)
+    figures.keep(__file__, machine(), shown(times))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import figures
 from rich.console import Console
 from rich.table import Table
 from sampling import machine
@@ -120,11 +121,19 @@ def main() -> None:
         if name.startswith("opsmith:"):
             pairs = zip(values, seconds[other], strict=True)
             ratio = f"{statistics.median(mine / theirs for mine, theirs in pairs):.2f}"
-        figures = (statistics.median(values), min(values), max(values))
-        table.add_row(name, *(f"{figure:.3f}" for figure in figures), ratio)
+        row = [statistics.median(values), min(values), max(values)]
+        table.add_row(name, *(f"{figure:.3f}" for figure in row), ratio)
     console = Console(width=100)
     console.print(table)
     console.print(f"{rounds} rounds. {machine()}", soft_wrap=True)
+    spent = {name: statistics.median(values) for name, values in seconds.items()}
+    shown = {
+        "build/operator": figures.seconds(spent["opsmith: build"]),
+        "build/first": figures.seconds(spent["opsmith: build, nothing cached"]),
+        "build/load": figures.seconds(spent["opsmith: load what is built"]),
+        "build/import": f"{spent['from opsmith import op, after that']:.1f} s",
+    }
+    figures.keep(__file__, machine(), shown)
 
 
 if __name__ == "__main__":

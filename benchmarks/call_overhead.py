@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+import figures
 import torch
 from jaxtyping import Float32
 from rich.console import Console
@@ -177,6 +178,38 @@ def main() -> None:
         f"{writing.ratio('opsmith', 'custom_op'):.2f} x custom_op."
     )
     console.print(f"{rounds} interleaved rounds of {CALLS} calls. {machine()}", soft_wrap=True)
+    figures.keep(__file__, machine(), shown(results, writing))
+
+
+def shown(results: Mapping[str, Timings], writing: Timings) -> dict[str, str]:
+    """The figures of the pages."""
+    plain, needless, recorded, backward, declared, declared_backward = results.values()
+    both = declared_backward
+    return {
+        "call/opsmith": figures.seconds(plain.median("opsmith")),
+        "call/hand": figures.seconds(plain.median("by hand")),
+        "call/of-hand": f"{plain.ratio('opsmith', 'by hand'):.2f}",
+        "call/custom-op": figures.seconds(plain.median("custom_op")),
+        "call/of-custom-op": f"{plain.ratio('opsmith', 'custom_op'):.2f}",
+        "rule/opsmith": figures.seconds(needless.median("opsmith")),
+        "rule/hand": figures.seconds(needless.median("by hand")),
+        "rule/of-hand": f"{needless.ratio('opsmith', 'by hand'):.2f}",
+        "recorded/of-hand": f"{recorded.ratio('opsmith', 'by hand'):.2f}",
+        "recorded/backward-of-hand": f"{backward.ratio('opsmith', 'by hand'):.2f}",
+        "declared/opsmith": figures.seconds(declared.median("opsmith")),
+        "declared/hand": figures.seconds(declared.median("by hand")),
+        "declared/of-hand": f"{declared.ratio('opsmith', 'by hand'):.2f}",
+        "declared/backward": figures.seconds(both.median("opsmith")),
+        "declared/hand-backward": figures.seconds(both.median("by hand")),
+        "declared/backward-of-hand": f"{both.ratio('opsmith', 'by hand'):.2f}",
+        "declared/neg": figures.seconds(both.median("torch.neg")),
+        "declared/of-neg": f"{both.ratio('opsmith', 'torch.neg'):.2f}",
+        "writes/opsmith": figures.seconds(writing.median("opsmith")),
+        "writes/returns": figures.seconds(writing.median("returns")),
+        "writes/of-returns": f"{writing.ratio('opsmith', 'returns'):.2f}",
+        "writes/custom-op": figures.seconds(writing.median("custom_op")),
+        "writes/of-custom-op": f"{writing.ratio('opsmith', 'custom_op'):.2f}",
+    }
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import figures
 import torch
 from jaxtyping import Float
 from rich.console import Console
@@ -137,11 +138,13 @@ def main() -> None:
     calls = Table(title="A custom class, µs, median")
     for column in ("", "opsmith", "by hand", "opsmith / by hand", "asked"):
         calls.add_column(column, justify="left" if not column else "right")
-    for row, timings in measure_calls(chosen.rounds).items():
+    measured = measure_calls(chosen.rounds)
+    for row, timings in measured.items():
         times = [f"{timings.median(name) * 1e6:.2f}" for name in ("opsmith", "by hand")]
         asked = "≤ 1.20" if row.startswith("forward") else ""
         calls.add_row(row, *times, f"{timings.ratio('opsmith', 'by hand'):.2f}", asked)
     console.print(calls)
+    method = measured["forward, 16 floats"]
     if not chosen.no_build:
         builds = Table(title="Building it, s")
         for column in ("first class, cold", "asked", "cached", "by hand, g++ alone"):
@@ -150,6 +153,13 @@ def main() -> None:
             cold, cached = build_seconds(Path(folder)), build_seconds(Path(folder))
         builds.add_row(f"{cold:.1f}", "≤ 20", f"{cached:.2f}", f"{by_hand:.1f}")
         console.print(builds)
+        shown = {
+            "class/method": figures.seconds(method.median("opsmith")),
+            "class/hand": figures.seconds(method.median("by hand")),
+            "class/of-hand": f"{method.ratio('opsmith', 'by hand'):.2f}",
+            "class/build": figures.seconds(cold),
+        }
+        figures.keep(__file__, machine(), shown)
     console.print(f"{chosen.rounds} interleaved rounds of 100 calls. {machine()}", soft_wrap=True)
 
 

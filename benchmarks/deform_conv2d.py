@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import figures
 import onnxruntime
 import torch
 from onnx import TensorProto, helper, numpy_helper
@@ -187,6 +188,7 @@ def main() -> None:
     for column in ("opsmith", *(text for name in names for text in (name, "over"))):
         table.add_column(column, justify="right")
     worst = dict.fromkeys(names[:2], 0.0)
+    measured: dict[str, list[Timings]] = {"forward": [], "backward": []}
     torchvision = Torchvision(python, options.threads)
     with tempfile.TemporaryDirectory() as folder:
         for size, shape in SIZES.items():
@@ -212,6 +214,7 @@ def main() -> None:
                     torchvision.seconds(path, name, calls)
                 )
                 timings = timed(contestants, options.rounds, options.calls)
+                measured[name].append(timings)
                 found = difference(ours[name], torch.load(f"{path}.{name}"))
                 worst["torchvision"] = max(worst["torchvision"], found)
                 cells = [f"{timings.median('opsmith') * 1e3:.2f}"]
@@ -232,6 +235,28 @@ def main() -> None:
         f"{machine()}",
         soft_wrap=True,
     )
+    figures.keep(__file__, machine(), shown(measured["forward"], measured["backward"]))
+
+
+def shown(forward: list[Timings], backward: list[Timings]) -> dict[str, str]:
+    """The figures of the pages: every size in turn, or the range over all."""
+
+    def spent(several: list[Timings], name: str) -> str:
+        return figures.seconds(*(one.median(name) for one in several))
+
+    def faster(several: list[Timings], name: str) -> str:
+        return figures.span(*(one.ratio(name, "opsmith") for one in several))
+
+    return {
+        "deform/opsmith": spent(forward, "opsmith"),
+        "deform/torchvision": spent(forward, "torchvision"),
+        "deform/faster": faster(forward, "torchvision"),
+        "deform/onnxruntime": spent(forward, "onnxruntime"),
+        "deform/faster-than-onnxruntime": faster(forward, "onnxruntime"),
+        "deform/backward": spent(backward, "opsmith"),
+        "deform/torchvision-backward": spent(backward, "torchvision"),
+        "deform/backward-faster": faster(backward, "torchvision"),
+    }
 
 
 def timed(contestants: Mapping[str, Callable[[int], float]], rounds: int, calls: int) -> Timings:

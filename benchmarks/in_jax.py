@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import figures
 import jax
 import torch
 from bev_pool_v2 import SIZES, drawn, fastest, forward, forward_and_backward
@@ -80,6 +81,17 @@ def small(loaded: Any) -> dict[str, Callable[[], object]]:
     }
 
 
+def kept(name: str, times: Timings) -> dict[str, str]:
+    """The figures of the pages about one pass."""
+    return {
+        f"jax/{name}": figures.seconds(times.median("JAX")),
+        f"jax/torch-{name}": figures.seconds(times.median("PyTorch")),
+        "jax/of-torch" if name == "pool" else f"jax/{name}-of-torch": (
+            f"{times.ratio('JAX', 'PyTorch'):.1f}"
+        ),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="bev_pool_v2 inside JAX against PyTorch")
     parser.add_argument("--rounds", type=int, default=15)
@@ -91,17 +103,21 @@ def main() -> None:
         opsmith.export([bev_pool_v2, my_add], target="jax", out=out, say=None, verify=False)
         loaded = opsmith.load(out)
         table = drawn("Milliseconds", "PyTorch", "JAX", "JAX/PyTorch")
+        shown: dict[str, str] = {}
         for size in SIZES:
             for name, contestants in pools(size, loaded).items():
                 times: Timings = fastest(contestants, rounds=rounds, calls=8)
                 spent = [f"{1000 * times.median(who):.2f}" for who in contestants]
                 table.add_row(size, name, *spent, f"{times.ratio('JAX', 'PyTorch'):.2f}")
+                if size == next(iter(SIZES)):
+                    shown |= kept("pool" if name == "forward" else "both", times)
         console.print(table)
         table = drawn("my_add on 8 numbers", "microseconds")
         times = interleave(small(loaded), rounds=20 * rounds, calls=20)
         for who in times.rounds:
             table.add_row("", who, f"{1e6 * times.median(who):.1f}")
         console.print(table)
+    figures.keep(__file__, machine(), shown)
 
 
 if __name__ == "__main__":

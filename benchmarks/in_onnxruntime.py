@@ -17,9 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import figures
 import torch
 from bev_pool_v2 import SIZES, drawn, fastest, show
-from sampling import Timings
+from sampling import Timings, machine
 from torch import Tensor, nn
 
 import opsmith
@@ -127,6 +128,19 @@ def main() -> None:
             f"{timings.median('inline') / timings.median('PyTorch'):.1f}",
         )
     show([table], options.rounds, options.calls)
+    pool, network_ = times["six cameras"], times["the network"]
+    figures.keep(
+        __file__,
+        machine(),
+        {
+            "onnxruntime/pool": figures.seconds(pool.median("library")),
+            "onnxruntime/torch-pool": figures.seconds(pool.median("PyTorch")),
+            "onnxruntime/of-torch": f"{pool.ratio('library', 'PyTorch'):.1f}",
+            "onnxruntime/network": figures.seconds(network_.median("library")),
+            "onnxruntime/torch-network": figures.seconds(network_.median("PyTorch")),
+            "onnxruntime/network-of-torch": f"{network_.ratio('library', 'PyTorch'):.2f}",
+        },
+    )
 
 
 if __name__ == "__main__":

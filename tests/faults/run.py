@@ -23,10 +23,12 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE / "in_cuda")]
+sys.path[:0] = [str(HERE), str(HERE / "in_cuda"), str(HERE.parents[1] / "benchmarks")]
 
+import figures  # noqa: E402
 import torch  # noqa: E402
 from peers import NAMES, found_by  # noqa: E402
+from sampling import machine  # noqa: E402
 
 from opsmith import checks  # noqa: E402
 
@@ -184,9 +186,11 @@ def main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(1)  # a fork has one thread, and would wait for the others
     modules = [module for module in options.modules if module in MODULES]
+    in_python = {pair.name for pair in pairs([name for name in modules if name != "native"])}
     chosen = [p for p in pairs(modules) if options.only in p.name or options.only in p.kind]
     seeds = range(options.first, options.first + options.seeds)
     counts: Counter[str] = Counter()
+    of_python: Counter[str] = Counter()
     missed, flagged = [], []
     started = time.monotonic()
     for _, group in itertools.groupby(chosen, key=lambda pair: pair.kind):
@@ -207,6 +211,8 @@ def main() -> int:
                     flagged.append((pair.name, seed))
                     print(row.explain(), flush=True)
             counts["opsmith check"] += always
+            if pair.name in in_python:
+                of_python.update([*peers, *["opsmith check"] * always])
             show(pair.kind, pair.name, peers, ", ".join(sorted(seen)))
     count = len(chosen)
     if CUDA in options.modules:
@@ -219,7 +225,20 @@ def main() -> int:
     print(f"{count} faults, {options.seeds} seeds, {time.monotonic() - started:.0f} s")
     print(f"found: {found}")
     print(f"missed: {missed or 'none'}\nright operators flagged: {flagged or 'none'}")
+    if not options.only and len(modules) == len(MODULES):
+        figures.keep(__file__, machine(), shown(of_python))
     return 1 if missed or flagged else 0
+
+
+def shown(counts: Counter[str]) -> dict[str, str]:
+    """The figures of the pages; what allclose finds varies, so its range goes over all runs."""
+    before = map(float, figures.kept()["faults/allclose"].split("–"))
+    return {
+        "faults/allclose": figures.span(*before, counts["allclose"]),
+        "faults/opcheck": str(counts["opcheck"]),
+        "faults/gradcheck": str(counts["gradcheck"]),
+        "faults/found": str(counts["opsmith check"]),
+    }
 
 
 if __name__ == "__main__":
