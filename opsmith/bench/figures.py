@@ -137,7 +137,8 @@ class Benchmark:
         table = Table("operator", "sizes", "dtype", "", "time", "speed-up", box=None)
         for one in self.figures:
             speedup = f"{one.speedup:.2f} ×" if one.seconds and one.speedup else ""
-            time = show_seconds(one.median) if one.seconds else one.status
+            why = ": ".join(filter(None, (one.status, one.message)))
+            time = show_seconds(one.median) if one.seconds else why
             row = (one.operator, one.sizes, one.dtype, one.name, time, speedup)
             table.add_row(*map(Text, row))
         return table

@@ -14,7 +14,9 @@ def text_of(renderables: Iterable[Any]) -> str:
     from opsmith.checks.report.table import show
 
     text = io.StringIO()
-    show(Console(file=text, force_jupyter=False), renderables)
+    # Where colours are asked for, as by FORCE_COLOR in a notebook, they are not for a text.
+    plain = {"force_jupyter": False, "force_terminal": False, "color_system": None}
+    show(Console(file=text, **plain), renderables)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 

@@ -136,6 +136,11 @@ def test_a_remark_has_room_at_every_width_and_is_not_cut(width, status):
     assert len([line for line in lines if "word" in line]) <= 3 + 40 * 5 // 28
 
 
+def test_a_report_as_text_has_no_colours(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as in a notebook
+    assert "\x1b" not in str(ONE_FAILED)
+
+
 def test_a_notebook_shows_what_print_shows_once(monkeypatch):
     shown = []
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
