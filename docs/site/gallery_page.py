@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import graphs
+import repository
 
 ROOT = Path(__file__).parents[2]
 #: A row of the figures whose ratio is a speed: "17–40 × faster".
@@ -133,7 +134,7 @@ def _counted(nodes: Sequence[graphs.Node]) -> str:
 def _figures() -> str:
     rows, what = [], ""
     text = (ROOT / "docs/explanation/performance.md").read_text(encoding="utf-8")
-    for line in text.splitlines():
+    for line in repository.without_names(text).splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         speed = _SPEED.fullmatch(cells[-1])
         if speed is None:

@@ -7,7 +7,6 @@ file on the site, and every page is written as Markdown too, with ``llms.txt`` a
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +47,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: Any, files: Files) ->
     if page.is_homepage:
         page.meta["hide"] = ["toc"]  # the first example is as wide as a declaration
     text = repository.redirected(markdown, page.file.src_uri, Path(config.docs_dir))
-    text = re.sub(
-        r"<!--(=[\w/-]+|/)-->", "", text
-    )  # the names of figures, for benchmarks/figures.py
+    text = repository.without_names(text)
     _markdown[page.file.src_uri] = text
     return text
 

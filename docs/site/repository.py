@@ -27,6 +27,11 @@ _LANGUAGES = {
 ROOTS = ("CHANGELOG.md", "CONTRIBUTING.md", "README.md", "README.zh.md", "gallery/README.md")
 
 
+def without_names(text: str) -> str:
+    """A page without the comments that name its figures, which `make figures` needs."""
+    return re.sub(r"<!--(=[\w/-]+|/)-->", "", text)
+
+
 def pages(written: Mapping[str, str], docs: Path) -> dict[str, str]:
     """The pages of everything outside of ``docs/`` that pages link to, and that these link to.
 

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import repository
 
 from opsmith.checks import all_checks
 from opsmith.checks.report.failure_codes import catalogue
@@ -169,8 +170,7 @@ def test_every_operator_of_the_gallery_is_shown_with_its_graph_and_its_speeds(ga
             section = gallery.partition(f"## {folder.name}\n")[2].partition("\n## ")[0]
             assert "├── schema" in section, folder.name
             assert '<svg class="graph"' in section, folder.name
-    speeds = re.findall(
-        r"\| ([\d.–]+) × faster \|", (REPOSITORY / "docs/explanation/performance.md").read_text()
-    )
+    measured = (REPOSITORY / "docs/explanation/performance.md").read_text()
+    speeds = re.findall(r"\| ([\d.–]+) × faster \|", repository.without_names(measured))
     assert len(speeds) > 5
     assert re.findall(r">([\d.–]+) ×</text>", gallery) == speeds

@@ -6,7 +6,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import gallery_page
 import pytest
+import repository
 
 from opsmith.checks import QUICK
 
@@ -49,6 +51,12 @@ def test_no_figure_of_a_benchmark_is_entered_by_hand(page):
     text = figures.FIGURE.sub("", page.read_text(encoding="utf-8"))
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert [row for row in rows if BY_HAND.search(row)] == []
+
+
+def test_the_site_shows_figures_without_their_names():
+    assert f">{figures.kept()['pool/cameras-faster']} ×</text>" in gallery_page._figures()
+    for page in figures.PAGES:
+        assert "<!--" not in repository.without_names(page.read_text(encoding="utf-8"))
 
 
 def test_a_figure_is_written_into_a_page_by_its_name():
