@@ -12,7 +12,11 @@ from translations import FENCE, links, not_in_chinese, structure
 
 DOCS = Path(__file__).parents[2] / "docs"
 CHINESE = DOCS / "zh" / "tutorials"
-OTHERS = ["reference/declaration.md", "reference/sharding.md", "how-to/many_ranks.md"]
+OTHERS = sorted(
+    path.relative_to(DOCS / "zh").as_posix()
+    for folder in ("how-to", "reference")
+    for path in (DOCS / "zh" / folder).glob("*.md")
+)
 PAGES = sorted(path.name for path in CHINESE.glob("*.md") if path.stem != "index")
 
 
@@ -81,9 +85,7 @@ def test_the_index_lists_every_translated_tutorial_in_the_order_of_the_original(
     assert order == sorted(order)
 
 
-@pytest.mark.parametrize(
-    "page", ["reference/declaration.md", "reference/sharding.md", "how-to/many_ranks.md"]
-)
+@pytest.mark.parametrize("page", OTHERS)
 def test_another_page_says_what_the_original_says(page):
     here, there = DOCS / "zh" / page, DOCS / page
     chinese, english = here.read_text(), there.read_text()
@@ -95,3 +97,4 @@ def test_another_page_says_what_the_original_says(page):
         for text, folder in ((chinese, here.parent), (english, there.parent))
     )
     assert found == original
+    assert_chinese_where_there_is(chinese, here.parent)
