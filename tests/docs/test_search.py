@@ -23,7 +23,7 @@ def first_words(page: str) -> str:
         ("how-to/debug.md", "segmentation fault"),
         ("how-to/debug.md", "illegal memory access"),
         ("how-to/debug.md", "crashes hangs"),
-        ("how-to/debug.md", "gdb"),
+        ("how-to/debug.md", "a crash gdb"),
         ("how-to/debug.md", "printf"),
         ("how-to/load_inline.md", "load_inline"),
         ("how-to/load_inline.md", "cpp_extension"),
