@@ -32,6 +32,8 @@ from opsmith.signature.sizes import expressions
 from opsmith.signature.sizes.shapes import Variadic
 from opsmith.signature.solving.fitting import Fitting
 
+#: The cohorts that every kernel owes: the report says which of these a declaration rules out.
+OWED = ("boundary sizes", "odd sizes", "long sums", "long rows", "many elements")
 #: Sizes around the usual ends of blocks and vectors of kernels, in groups of one magnitude.
 _BOUNDARIES = (
     (31, 32, 33, 63, 64, 65),
@@ -150,15 +152,23 @@ def sizes(
     def long(name: str, length: int) -> int | None:
         return fitting.near(name, min(length, largest.get(name, length)))
 
+    def sums(name: str, length: int, values: str, halves: tuple[str, ...], most: int = 2) -> Cohort:
+        wanted = Wanted(sizes=_FEW, forced={name: length}, values=values)
+        called = _called("long sums", length, min(_LONG["bfloat16"], largest.get(name, _PARTIAL)))
+        code = "OPS-VALUE-ACCUMULATION"
+        return Cohort(called, wanted, 0, half_examples=most, halves=halves, code=code)
+
     for name in some:
         for group in _BOUNDARIES:
-            size = fitting.near(name, rng.choice(group))
+            asked = rng.choice(group)
+            size = fitting.near(name, asked)
             if size is None or size > largest.get(name, size):
                 continue
             wanted = Wanted(sizes=_FEW, forced={name: size})
             # In some cases, one tensor of a list stays small.
             examples = 3 if name in items else 1
-            yield Cohort("boundary sizes", wanted, examples, code="OPS-SIZE-BOUNDARY")
+            called = _called("boundary sizes", size, asked)
+            yield Cohort(called, wanted, examples, code="OPS-SIZE-BOUNDARY")
     open_ranks = (*signature.variadic_dims, *item_names(signature, several=True))
     if len(names) > 1 or open_ranks:
         wanted = Wanted(sizes=(5, 7, 9, 11, 13, 15, 17))
@@ -169,22 +179,24 @@ def sizes(
     for name in names:
         for half, least in _LONG.items():
             if length := long(name, least):
-                yield _long_sums(name, length, RUNS, (half,))
+                yield sums(name, length, RUNS, (half,))
         if length := long(name, _PARTIAL):
             for kind, halves in zip(SMALL_BESIDE_LARGE, itertools.permutations(_LONG), strict=True):
-                yield _long_sums(name, length, kind, halves, 1)
+                yield sums(name, length, kind, halves, 1)
         for half in _LONG:
             # A sum of few terms has a small tolerance, so it shows which parts are left out.
             if length := long(name, 1025):
-                yield _long_sums(name, length, NEEDLES, (half,))
+                yield sums(name, length, NEEDLES, (half,))
     for name in some:
-        if length := long(name, rng.choice(_LONG_ROWS)):
+        asked = rng.choice(_LONG_ROWS)
+        if length := long(name, asked):
             wanted = Wanted(sizes=_FEW, forced={name: length})
-            yield Cohort("long rows", wanted, 0, 1, every_dtype=True, code="OPS-SIZE-BOUNDARY")
+            called = _called("long rows", length, min(asked, largest.get(name, asked)))
+            yield Cohort(called, wanted, 0, 1, every_dtype=True, code="OPS-SIZE-BOUNDARY")
     for name in some:
         # The sum of many large numbers exceeds the range of half precision.
         if length := long(name, _LONG["float16"]):
-            yield _long_sums(name, length, LARGE_EQUAL, tuple(_LONG))
+            yield sums(name, length, LARGE_EQUAL, tuple(_LONG))
     if open_ranks or any(_any_rank(p) for p in signature.tensors):
         wanted = Wanted(sizes=(2, 1, 3), ranks=(4, 6, 5, 7))
         yield Cohort("many dimensions", wanted, 6, code="OPS-SIZE-RANK")
@@ -202,7 +214,8 @@ def large(signature: Signature, most: Mapping[str, int] | None = None) -> Iterat
     """
     for forced in _large_sizes(signature, most or {}):
         wanted = Wanted(sizes=(1, 2, 3), forced=forced, max_elements=1 << 18, ranks=(1, 2))
-        yield Cohort("many elements", wanted, 1, 1, every_dtype=True, code="OPS-SIZE-BOUNDARY")
+        called = _called("many elements", math.prod(forced.values()), _MANY)
+        yield Cohort(called, wanted, 1, 1, every_dtype=True, code="OPS-SIZE-BOUNDARY")
 
 
 def _large_sizes(signature: Signature, most: Mapping[str, int]) -> Iterator[dict[str, int]]:
@@ -225,6 +238,11 @@ def _large_sizes(signature: Signature, most: Mapping[str, int]) -> Iterator[dict
             return
 
 
+def _called(name: str, size: int, asked: int) -> str:
+    """Return a cohort's name, or another one if the declaration allows no size near the asked."""
+    return name if 2 * size > asked else "largest sizes"
+
+
 def fixed_dtypes(signature: Signature) -> frozenset[str]:
     """Return the dtypes of the tensors whose dtype is fixed."""
     types = [p.tensor_type for p in signature.tensors]
@@ -233,14 +251,6 @@ def fixed_dtypes(signature: Signature) -> frozenset[str]:
         for type_ in types
         if type_ is not None and type_.shape is not None and not type_.dtypes.generic
     )
-
-
-def _long_sums(
-    name: str, length: int, values: str, halves: tuple[str, ...], examples: int = 2
-) -> Cohort:
-    wanted = Wanted(sizes=_FEW, forced={name: length}, values=values)
-    code = "OPS-VALUE-ACCUMULATION"
-    return Cohort("long sums", wanted, 0, half_examples=examples, halves=halves, code=code)
 
 
 def values(signature: Signature, dtype: str | None) -> Iterator[Cohort]:

@@ -126,6 +126,10 @@ def _every_cohort(trial: Trial) -> None:
                 registered_cases=False,
             )
             counts[cohort.name] = counts.get(cohort.name, 0) + trial.counts.ran - before
+        for name in cohorts.OWED:
+            if name not in counts:
+                allowed = "the declaration's sizes and the kernel's dtypes allow none"
+                trial.counts.lacking[name, ""] = allowed
         if most:
             trial.notes.append(f"{loop_sizes.described(most, 'cohorts')} sizes")
     for way in () if trial.settings.given else WAYS:

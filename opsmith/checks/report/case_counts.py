@@ -117,6 +117,7 @@ class CaseCounts:
         refused_sizes: the sizes of some samples that it refused.
         compared: number of elements that were compared.
         cohort: the family that sampled cases belong to, for the report.
+        lacking: why no case of a cohort could be drawn in a dtype, by cohort and dtype.
         tally: counts the cases that ran.
         due: counts the samples that were to run.
     """
@@ -132,6 +133,7 @@ class CaseCounts:
     refused_sizes: list[dict[str, int]] = field(default_factory=list)
     compared: int = 0
     cohort: str = "normal"
+    lacking: dict[tuple[str, str], str] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)
     due: Due = field(default_factory=Due)
     _before: tuple[int, int] = (0, 0)
@@ -145,6 +147,17 @@ class CaseCounts:
         return (
             f"{said}. The reference took {self.in_reference:.0f} of {self.seconds:.0f} s, "
             f"{longest:.1f} s in one case: {case}"
+        )
+
+    def undrawn(self) -> str:
+        """Describe the cohorts and dtypes of which no case could be drawn; empty without one."""
+        had = {name for sample in self.tally.samples() for name in (sample.cohort, sample.dtype)}
+        found: dict[str, dict[str, None]] = {}
+        for names, why in self.lacking.items():
+            lacks = {name: None for name in names if name and name not in had}
+            found.setdefault(why, {}).update(lacks)
+        return "; ".join(
+            f"no case of {', '.join(some)}: {why}" for why, some in found.items() if some
         )
 
     def begin_search(self) -> None:

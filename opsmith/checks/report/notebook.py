@@ -15,7 +15,7 @@ def text_of(renderables: Iterable[Any]) -> str:
 
     text = io.StringIO()
     # Where colours are asked for, as by FORCE_COLOR in a notebook, they are not for a text.
-    plain = {"force_jupyter": False, "force_terminal": False, "color_system": None}
+    plain: dict[str, Any] = {"force_jupyter": False, "force_terminal": False, "color_system": None}
     show(Console(file=text, **plain), renderables)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 

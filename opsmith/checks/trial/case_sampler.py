@@ -70,6 +70,7 @@ class CaseSampler:
         # Give every check and dtype its own samples, independent of the other checks that run.
         seed = zlib.crc32(f"{self.settings.seed} {self.name} {dtype}".encode())
         started = time.monotonic()
+        ran, refused = self.counts.ran, self.counts.refused
         self.counts.begin_search()
         found = search(
             strategy,
@@ -82,6 +83,9 @@ class CaseSampler:
             on_none_fits=lambda: self._give_up(examples),
         )
         self._seconds += time.monotonic() - started
+        if self.counts.ran == ran and not self.counts.due.late:
+            why = "the reference refused all" if self.counts.refused > refused else "none fits"
+            self.counts.lacking[self.counts.cohort, dtype or ""] = why
         if found is not None and not isinstance(found[1], NothingTakenError):
             raise found[1]
 

@@ -323,6 +323,7 @@ class Trial:
             cases = self.counts.ran
             empty = self.counts.error is not None and not self.counts.compared
             self.need(not empty, f"no result of {cases} cases has an element to compare")
+            self.notes += filter(None, [self.counts.undrawn()])
             return "passed", ""
         if self.replay.alone:
             self.notes.append(stopped)
