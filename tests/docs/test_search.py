@@ -36,6 +36,7 @@ def first_words(page: str) -> str:
         ("how-to/fast_kernel.md", "performance profile"),
         ("how-to/large_tensors.md", "large tensors"),
         ("how-to/large_tensors.md", "32-bit indices"),
+        ("how-to/large_tensors.md", "int32 overflow"),
         ("reference/sheet.md", "cheat sheet"),
         ("reference/sheet.md", "cheatsheet"),
         ("reference/sheet.md", "quick reference"),
