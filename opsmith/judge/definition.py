@@ -69,8 +69,8 @@ class _DefinitionReader:
     def wrong(self, part: str, expected: str, given: Any) -> LoadError:
         shown = json.dumps(given)
         if len(shown) > 80:
-            kind = {dict: "an object", list: "an array"}.get(type(given), "a text")
-            shown = f"{kind} of {len(given)} entries or characters"
+            unit = "entries" if isinstance(given, dict | list) else "characters"
+            shown = f"a {type(given).__name__} of {len(given)} {unit}"
         return LoadError(f"{self.path}: {part}: expected {expected}, got {shown}")
 
     def mapping(self, part: str, document: Mapping[str, Any]) -> dict[str, Any]:
