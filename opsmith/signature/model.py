@@ -24,7 +24,7 @@ from opsmith.signature.parameters import (
 )
 from opsmith.signature.schema import schema_of
 from opsmith.signature.sizes import conditions, expressions
-from opsmith.signature.sizes.conditions import Comparison, Condition, decided
+from opsmith.signature.sizes.conditions import Condition, SizeComparison, decided
 from opsmith.signature.sizes.shapes import Fixed, Variadic, bound_by
 
 
@@ -175,7 +175,7 @@ class Signature:
             for column in parameter.columns:
                 last = shape.dims[-1] if shape else None
                 if isinstance(last, Fixed):
-                    one = Comparison(last.expression, ">", expressions.Integer(column.place))
+                    one = SizeComparison(last.expression, ">", expressions.Integer(column.place))
                     text = f"{expressions.text(last.expression)} > {column.place}"
                     if decided(one) is None:
                         written.append(Condition(text, (one,)))
