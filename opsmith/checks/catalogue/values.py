@@ -230,7 +230,7 @@ def memory_layouts(trial: Trial) -> None:
             )
     trial.counts.cohort = "any layout"
     trial.each(
-        lambda case: _agrees_laid_out(trial, case),
+        lambda case: _agrees(trial, case),
         wanted=Wanted(layouts=LAYOUTS),
         examples=trial.some(4),
         registered_cases=False,
