@@ -58,6 +58,8 @@ def described(
     assert returned is not None, "the example was taken"
     listed = [isinstance(one, list) for one in returned]
     dependent, _ = _data_dependent(subject, sizes, None)
+    if dependent and any(map(_is_integer, sizes.values.values())):
+        sampled = False  # a number may ask for any amount of memory
     means = plain = meaning.Meaning([()] * len(returned), {}, ())
     if sampled and not dependent and not any(listed):
         means = meaning.found(subject, sizes, floats, len(returned))

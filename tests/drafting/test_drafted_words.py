@@ -191,7 +191,7 @@ def defined():
         ("beside", ['    several: list[Float[Tensor, "N C"]],', ") -> Tensor:"]),
         ("product", [', where=("C >= 1",))', ') -> Float[Tensor, "N M"]:']),
         ("paired", ['    dtypes = ["float32", "float64"]', ") -> Tensor:"]),
-        ("counted", ['data_dependent=("K",)', ') -> Int64[Tensor, "K"]:']),
+        ("counted", ['data_dependent=("K",)', "(only=True)", ') -> Int64[Tensor, "K"]:']),
         ("weighted", ['    weights: Float[Tensor, "N"] | None = None,', ") -> Tensor:"]),
         ("widened", ["    wide: bool = False,", ") -> Tensor:"]),
         (

@@ -201,7 +201,7 @@ def differentiate(
 def _dense_gradients(*args: Any, **options: Any) -> list[Tensor | None]:
     """Return what ``torch.autograd.grad`` does, also where gather or embedding make it sparse."""
     found = torch.autograd.grad(*args, **options)
-    return [g if g is None or g.layout == torch.strided else g.to_dense() for g in found]
+    return [one if one is None else one.to_dense() for one in found]
 
 
 def expected_gradients(

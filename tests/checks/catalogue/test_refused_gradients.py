@@ -55,5 +55,6 @@ def sparse(
 
 
 def test_a_sparse_gradient_of_the_reference_is_compared_as_a_dense_one():
-    report = checks.run(sparse, select=ROWS, examples=8, isolate=False)
+    rows = [*ROWS, "double-backward", "nested-gradients"]
+    report = checks.run(sparse, select=rows, examples=8, isolate=False)
     assert report.ok, report.explain()

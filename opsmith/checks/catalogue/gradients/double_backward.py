@@ -144,7 +144,8 @@ def differentiate_twice(
     except Exception as error:
         raise CannotError from error
     return {
-        name: torch.zeros_like(by) if by.grad is None else by.grad for name, by in wanted.items()
+        name: torch.zeros_like(by) if by.grad is None else by.grad.to_dense()
+        for name, by in wanted.items()
     }
 
 
