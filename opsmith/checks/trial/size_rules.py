@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -82,7 +83,7 @@ def tell_sizes(trial: Trial, failure: Failure, body: Callable[[Case], None]) -> 
             if trial.counts.compared > compared:  # results without elements are right whatever
                 right.append(_facts(case))
 
-    def draw(examples: int, sizes: Sequence[int] = SIZES, **forced: int) -> None:
+    def draw(examples: int, forced: Facts, sizes: Sequence[int] = SIZES) -> None:
         most = max(_ELEMENTS, 2 * case.numel)
         wanted = Wanted(sizes=tuple(sizes), forced=forced, max_elements=most, inexact=True)
         dtypes = (case.dtype,)
@@ -90,20 +91,20 @@ def tell_sizes(trial: Trial, failure: Failure, body: Callable[[Case], None]) -> 
 
     sizes = sizes_of(case)
     near = {size + step for size in sizes.values() for step in (-1, 0, 1, 2, 3, size)}
-    draw(_SAMPLES, [*SIZES, *_MORE_SIZES, *sorted(near - {-1})])
+    draw(_SAMPLES, {}, [*SIZES, *_MORE_SIZES, *sorted(near - {-1})])
     for name, size in sizes.items():
         for step in (0, 1, 2):
-            draw(_CASES, **{name: size + step})
+            draw(_CASES, {name: size + step})
     rule = find_rule(failing, right)
     for _ in range(_STEPS):
         if rule is None or rule.above is None or rule.name not in sizes:
             break
         least = min(facts[rule.name] for facts in failing)
         middle = (rule.above + least) // 2
-        draw(2, **{rule.name: middle})
+        draw(2, {rule.name: middle})
         if middle == rule.above:  # a rule that holds by chance fails here
-            draw(_CASES, **{rule.name: middle})
-            draw(_CASES, **{rule.name: least})
+            draw(_CASES, {rule.name: middle})
+            draw(_CASES, {rule.name: least})
         rule = find_rule(failing, right)
         if middle == least - 1:
             break
@@ -189,9 +190,9 @@ def _of_one(
         return
     for block in _BLOCKS if whole else ():
         rule = Rule(f"{name} is no multiple of {block}", name, "OPS-SIZE-BOUNDARY")
-        yield rule, lambda value, block=block: value % block != 0
+        yield rule, functools.partial(_is_multiple, False, block)
         rule = Rule(f"{name} is a multiple of {block}", name, "OPS-SIZE-BOUNDARY")
-        yield rule, lambda value, block=block: value % block == 0
+        yield rule, functools.partial(_is_multiple, True, block)
     most, least = max(right), min(right)
     if whole and most > 0:  # what fails wherever there is an element says nothing of sizes
         code, first = "OPS-SIZE-BOUNDARY" if most > 1 else "", min(failing)
@@ -199,6 +200,10 @@ def _of_one(
         yield Rule(words, name, code, most), lambda value: value > most
     if whole:
         yield Rule(f"{name} < {least}", name, "OPS-SIZE-BOUNDARY"), lambda value: value < least
+
+
+def _is_multiple(wanted: bool, block: int, value: int) -> bool:
+    return (value % block == 0) is wanted
 
 
 def _of_two(
