@@ -260,11 +260,8 @@ void memory_is_written(const void* data, uint64_t bytes) {
   mark_written(*watched, begin, static_cast<uint64_t>(end - begin));
 }
 
-// Whether values that the host reads may be those of no thread.
-static bool runs_part() { return state().launches_only || state().ends_only; }
-
 void host_reads_results() {
-  if (runs_part()) state().unsure = true;
+  if (state().launches_only || state().ends_only) state().unsure = true;
 }
 
 Unwatched::Unwatched() : before_(state().telling) { state().telling = true; }
@@ -325,7 +322,7 @@ void host_copies(void* to, const void* from, uint64_t bytes, const char* what, P
   Watched* watched = host_region(to, bytes, true, what, place);
   ++state().time;
   if (watched != nullptr) mark_written(*watched, to, bytes);
-  if (watched == nullptr && runs_part()) state().unsure = true;
+  if (watched == nullptr && state().launches_only) state().unsure = true;
   std::memmove(to, from, moved(watched, bytes));
 }
 

@@ -247,15 +247,15 @@ bool is_in_library(const void* address) {
     stop_outside(watched, all.address, all.bytes, all.writes(), all.place);
   }
   if (!s.in_device) stop_host(watched, all.address, all.writes(), all.place);
+  // Where only ends run, threads that did not would have written what is read here; a few numbers,
+  // such as those of the range check, are written by all.
+  const bool is_own = !watched.shared && region.size > 1024 && (!region.written || region.repeats);
+  if (s.ends_only && is_own && all.does == Does::reads) state().unsure = true;
   if (region.read_only) {
     if (all.writes()) stop_mutation(watched, all.address, all.place);
     return;
   }
-  if (region.vast) {
-    // What is read there was perhaps written elsewhere.
-    state().unsure |= region.repeats && all.does == Does::reads;
-    return;
-  }
+  if (region.vast) return;
   const auto begin = static_cast<uint64_t>(all.address - region.data);
   const uint64_t end = begin + all.bytes;
   Access one = all;

@@ -114,6 +114,7 @@ _SAID = {
     "allocates ": "OPS-MEMORY-LEAK",
     "left ": "OPS-SIDE-EFFECTS-SETTING",
     "forked ": FORK_CODE,
+    "takes scratch memory": "OPS-CALL-MEMORY",
 }
 #: Failure codes by the word that the emulation of CUDA puts, with a bar, before its message.
 _KINDS = {

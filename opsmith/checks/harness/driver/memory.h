@@ -157,12 +157,18 @@ class GuardedMemory {
       char* start = block.pages + offset / part * part;
       const uint64_t bytes = std::min(part, block.page_bytes - offset / part * part);
       if (supplied_++ < most) return mprotect(start, bytes, PROT_READ | PROT_WRITE) == 0;
-      if (block.name == scratch_name) return false;
+      if (block.name == scratch_name) break;
       static const int zeros = vast::file_of(std::string(1, '\0'));
       vast::map(start, bytes, zeros, true);
       return true;
     }
     return false;
+  }
+  // Whether a vast call has scratch memory: pieces that did not run would have written its values.
+  bool has_scratch_of_ends() const {
+    return placement_.vast && std::any_of(blocks_.begin(), blocks_.end(), [](const Block& block) {
+             return block.name == scratch_name;
+           });
   }
   const std::vector<Block>& blocks() const { return blocks_; }
   bool is_vast(const void* data) const {
