@@ -126,7 +126,17 @@ def test_the_tests_import_each_other_by_names_of_their_own():
 
 #: Folders of tests without a package in opsmith/: what each is for, the Makefile or its files say.
 TIERS = [
-    *("docs", "faults", "faults/in_cuda", "fuzz", "gallery", "in_triton", "npu", "npu/device"),
+    *(
+        "corpus",
+        "docs",
+        "faults",
+        "faults/in_cuda",
+        "fuzz",
+        "gallery",
+        "in_triton",
+        "npu",
+        "npu/device",
+    ),
 ]
 
 
