@@ -154,7 +154,7 @@ WORDS = {
     "kernel": "PyTorch's as kernels, with its decomposition or itself as the reference",
     "numpy": "PyTorch's as kernels, with its test suite's NumPy or SciPy as the reference",
     "gallery": "the gallery",
-    "today": "[today's operators](https://github.com/opsmith/opsmith/tree/main/examples)",
+    "today": "[today's operators](../../examples/todays_operators/README.md)",
     "twin": "right twins of planted faults",
     "sound": "strange right operators of the tests",
 }
