@@ -9,7 +9,7 @@
 #include <new>
 #include <string>
 
-namespace opsmith::vast {
+namespace vast {
 
 // The seed of a call that only the last blocks, and the last pieces of loops, are run of.
 inline constexpr uint64_t ends_only = ~uint64_t{0} - 1;
@@ -37,4 +37,4 @@ inline void map(char* start, uint64_t bytes, int file, bool writable) {
   }
 }
 
-}  // namespace opsmith::vast
+}  // namespace vast

@@ -5,9 +5,9 @@
 // that is compared after the call.
 #pragma once
 
+#include <emulated/vast.h>
 #include <fcntl.h>
 #include <opsmith/abi.h>
-#include <emulated/vast.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
