@@ -18,7 +18,7 @@ from opsmith.checks.report.rows import Row
 from opsmith.checks.row_history import History
 from opsmith.checks.run_report import Report
 
-SELECT = ["dispatch", "reference", "layouts", "empty-sizes", "mutation", "aliasing"]
+SELECT = ["dispatch", "reference", "mutation", "aliasing", "layouts", "empty-sizes"]
 
 
 def declared(name: str, kernel):

@@ -197,12 +197,13 @@ def test_what_nobody_looked_at_is_green_for_pytest_neither(kind, declared, pytes
 
 
 def test_no_kernel_is_for_the_device_that_was_asked_for(declared, tmp_path):
-    (tmp_path / "unlooked_far.py").write_text(declared("no_device"))
+    text = declared("no_device").replace("unlooked::", "unlooked_far::")
+    (tmp_path / "unlooked_far.py").write_text(text)
     operators = import_operators("unlooked_far.py").operators
     options = {"select": ["reference", "layouts"], "devices": ("cpu",), "examples": 4}
     report = checks.run(operators, isolate=False, **options)
     said = "no kernel was looked at: it is for npu, and calls on cpu were asked for"
-    wanted = Kind("", "incomplete", f"unlooked::no_device: {said}")
+    wanted = Kind("", "incomplete", f"unlooked_far::no_device: {said}")
     assert report.outcome == wanted.outcome, report.explain()
     assert EXIT_CODES[report.outcome] == 5
     _table(report, wanted)
@@ -210,7 +211,8 @@ def test_no_kernel_is_for_the_device_that_was_asked_for(declared, tmp_path):
 
 
 def test_a_kernel_for_the_device_that_was_asked_for_stands_for_the_others(declared, tmp_path):
-    (tmp_path / "unlooked_both.py").write_text(declared("a_device_beside_none"))
+    text = declared("a_device_beside_none").replace("unlooked::", "unlooked_both::")
+    (tmp_path / "unlooked_both.py").write_text(text)
     operators = import_operators("unlooked_both.py").operators
     report = checks.run(
         operators, select=["reference"], devices=("cpu",), isolate=False, examples=4

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from opsmith import checks
 from opsmith.checks.report.failure_codes import catalogue
 
 REPOSITORY = Path(__file__).parents[2]
@@ -99,12 +98,10 @@ def test_the_commands_of_the_guide_do_what_it_says(folder, cli, monkeypatch):
         assert done.code == 0, done.stderr
 
 
-def test_every_code_and_check_that_the_guide_names_is_there():
-    assert set(re.findall(r"OPS(?:-[A-Z]+)+", GUIDE)) <= set(catalogue())
-    (order,) = re.findall(r"Mend in this order, .*?:(.*?); then tracing", GUIDE, re.DOTALL)
-    named = set(re.findall(r"`([a-z-]+)`", order))
-    assert named <= {check.name for check in checks.all_checks()}
-    assert len(named) > 10
+def test_every_code_that_the_guide_names_is_there():
+    named = set(re.findall(r"OPS(?:-[A-Z]+)+", GUIDE))
+    assert named
+    assert named <= set(catalogue())
 
 
 def test_the_command_prints_the_page_which_stands_once(cli):

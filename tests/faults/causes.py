@@ -57,6 +57,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "sizes that export fixes": ("OPS-FAKE-",),
     "dispatch": ("OPS-DISPATCH-", "OPS-VALIDATION-", "OPS-VMAP-"),
     "exceptions and hangs": ("OPS-CALL-",),
+    "narrow indices": ("OPS-SIZE-NARROW",),
     "memory": ("OPS-MEMORY-", "OPS-RESULT-UNWRITTEN", "OPS-MUTATION-"),
     "threads": RACES,
     "what a call leaves": ("OPS-SIDE-EFFECTS-", "OPS-MEMORY-LEAK"),

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.cases.broken_conditions import broken_conditions
-from opsmith.checks.cases.call_transforms import AUTOCAST, Call, ways
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.cases.violations import violations
+from opsmith.checks.isolation.call_transforms import AUTOCAST, Call, ways
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.errors import OpsmithError

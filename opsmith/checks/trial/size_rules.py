@@ -32,7 +32,7 @@ _BLOCKS = (2, 3, 4, 8, 16, 32, 64, 128, 256)
 
 
 @dataclass(frozen=True)
-class Rule:
+class SizeRule:
     """A condition that holds in each case that fails, and in no other.
 
     Attributes:
@@ -131,7 +131,7 @@ def tell_sizes(trial: Trial, failure: Failure, body: Callable[[Case], None]) -> 
         failure.args = (f"{failure}\nIn {' and '.join(map(str, passed))}, it is right.",)
 
 
-def _code(rule: Rule) -> str:
+def _code(rule: SizeRule) -> str:
     if rule.name.startswith("len("):
         return "OPS-SIZE-LIST" if rule.above else ""
     return "" if " given" in rule.words else "OPS-ARGUMENT-NUMBER"
@@ -149,7 +149,7 @@ def _facts(case: Case) -> Facts:
     return facts
 
 
-def find_rule(failing: Sequence[Facts], right: Sequence[Facts]) -> Rule | None:
+def find_rule(failing: Sequence[Facts], right: Sequence[Facts]) -> SizeRule | None:
     """Return the simplest rule that parts all cases; `None` without one, or with too few cases."""
     every = [*failing, *right]
     if min(len(failing), len(right)) < _CASES or len(every) < _ALL:
@@ -166,7 +166,7 @@ def find_rule(failing: Sequence[Facts], right: Sequence[Facts]) -> Rule | None:
 
 def _of_one(
     name: str, failing: Sequence[Any], right: Sequence[Any]
-) -> Iterator[tuple[Rule, Callable[[Any], bool]]]:
+) -> Iterator[tuple[SizeRule, Callable[[Any], bool]]]:
     """Yield the rules on one fact that enough different values could show."""
     bad, good, first, only = len(set(failing)), len(set(right)), failing[0], right[0]
     whole = all(type(value) is int for value in (*failing, *right))
@@ -174,32 +174,32 @@ def _of_one(
     small = "OPS-SIZE-SMALL" if first in (0, 1) else "OPS-SIZE-BOUNDARY"
     beside = not whole or first in (0, 1) or {first - 1, first + 1} <= set(right)
     if bad == 1 and beside and (good >= _NUMBERS or not whole):
-        yield Rule(f"{what} {first}", name, small), lambda value: value == first
+        yield SizeRule(f"{what} {first}", name, small), lambda value: value == first
     if good == 1 and not whole and bad >= _NUMBERS:
-        yield Rule(f"{what} not {only}", name), lambda value: value != only
+        yield SizeRule(f"{what} not {only}", name), lambda value: value != only
     if good == 1 and only == 1 and whole and bad >= _NUMBERS:
-        yield Rule(f"{name} > 1", name), lambda value: value > 1
+        yield SizeRule(f"{name} > 1", name), lambda value: value > 1
     if isinstance(first, str | bool) or good < _NUMBERS:
         return
     if bad == 2:
-        rule = Rule(f"{name} is 0 or 1", name, "OPS-SIZE-SMALL")
+        rule = SizeRule(f"{name} is 0 or 1", name, "OPS-SIZE-SMALL")
         yield rule, lambda value: value in (0, 1)
     if max(failing) < 0 <= min(right):
-        yield Rule(f"{name} < 0", name), lambda value: value < 0
+        yield SizeRule(f"{name} < 0", name), lambda value: value < 0
     if bad < _NUMBERS:
         return
     for block in _BLOCKS if whole else ():
-        rule = Rule(f"{name} is no multiple of {block}", name, "OPS-SIZE-BOUNDARY")
+        rule = SizeRule(f"{name} is no multiple of {block}", name, "OPS-SIZE-BOUNDARY")
         yield rule, functools.partial(_is_multiple, False, block)
-        rule = Rule(f"{name} is a multiple of {block}", name, "OPS-SIZE-BOUNDARY")
+        rule = SizeRule(f"{name} is a multiple of {block}", name, "OPS-SIZE-BOUNDARY")
         yield rule, functools.partial(_is_multiple, True, block)
     most, least = max(right), min(right)
     if whole and most > 0:  # what fails wherever there is an element says nothing of sizes
         code, first = "OPS-SIZE-BOUNDARY" if most > 1 else "", min(failing)
         words = f"{name} > {most}" if first == most + 1 else f"{name} >= {first}, not up to {most}"
-        yield Rule(words, name, code, most), lambda value: value > most
+        yield SizeRule(words, name, code, most), lambda value: value > most
     if whole:
-        yield Rule(f"{name} < {least}", name, "OPS-SIZE-BOUNDARY"), lambda value: value < least
+        yield SizeRule(f"{name} < {least}", name, "OPS-SIZE-BOUNDARY"), lambda value: value < least
 
 
 def _is_multiple(wanted: bool, block: int, value: int) -> bool:
@@ -208,7 +208,7 @@ def _is_multiple(wanted: bool, block: int, value: int) -> bool:
 
 def _of_two(
     names: Sequence[str], failing: Sequence[Facts], right: Sequence[Facts]
-) -> Iterator[Rule]:
+) -> Iterator[SizeRule]:
     for one, other in itertools.combinations(names, 2):
         sides = [[(facts[one], facts[other]) for facts in side] for side in (failing, right)]
         if any(len(set(side)) < _NUMBERS for side in sides) or any(
@@ -223,4 +223,4 @@ def _of_two(
             (f"{one} < {other}", {-1}),
         ):
             if set(bad) <= held and not held & set(good):
-                yield Rule(words)
+                yield SizeRule(words)

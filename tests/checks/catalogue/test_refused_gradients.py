@@ -40,7 +40,8 @@ def test_a_case_whose_derivative_the_reference_refuses_is_left_out():
     assert {row.status for row in report.rows} == {"passed"}
 
 
-@pytest.mark.parametrize("row", ROWS)
+# What a backward does wrong is for the rows of gradients.
+@pytest.mark.parametrize("row", ROWS[1:])
 def test_a_backward_that_raises_where_the_reference_does_not_is_a_failure(row):
     report = checks.run(raises, select=[row], examples=4, isolate=False)
     assert [one.check for one in report.failures] == [row]

@@ -23,7 +23,7 @@ Phase read_phase(Reader& in) {
   phase.placement.at_end = in.get<uint8_t>() != 0;
   phase.placement.fill = in.get<uint8_t>();
   phase.seed = in.get<uint64_t>();
-  phase.placement.vast = phase.seed == opsmith::vast::ends_only;
+  phase.placement.vast = phase.seed == vast::ends_only;
   phase.threads = in.get<int32_t>();
   phase.calls = in.get<int32_t>();
   phase.together = in.get<uint8_t>() != 0;
