@@ -48,7 +48,8 @@ def distributions(tmp_path_factory) -> Path:
 
 def sources() -> set[str]:
     """Every file of the package that is not Python's own litter."""
-    files = (path for path in (REPOSITORY / "opsmith").rglob("*") if path.is_file())
+    packages = (REPOSITORY / "opsmith", REPOSITORY / "emulators")
+    files = (path for folder in packages for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(REPOSITORY)) for path in files if "__pycache__" not in path.parts}
 
 
@@ -58,6 +59,7 @@ def test_a_wheel_holds_every_file_of_the_package(distributions):
         names = set(wheel.namelist())
     assert sources() <= names
     assert {name.partition("/")[0] for name in names} == {
+        "emulators",
         "opsmith",
         "pytest_opsmith.py",
         next(name for name in names if name.endswith("/METADATA")).partition("/")[0],

@@ -19,7 +19,7 @@ from opsmith.errors import DeclarationError
 from opsmith.operators.core import registry
 from opsmith.operators.core.source_location import where_written
 from opsmith.operators.dispatch import autograd, lazy_bits
-from opsmith.operators.dispatch.vmap import BatchingLibrary
+from opsmith.operators.dispatch.batching_library import BatchingLibrary
 from opsmith.signature import Signature
 
 if TYPE_CHECKING:

@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.library import Library
 
-from opsmith.compat.torch_autograd import in_transform
-from opsmith.errors import ArgumentError, OpsmithError
-from opsmith.operators.core.arguments import describe, every_tensor_in
-from opsmith.operators.core.unusable import unusable
+from opsmith.errors import OpsmithError
+from opsmith.operators.core.arguments import describe
 from opsmith.operators.core.validation import result_dtype
 from opsmith.operators.dispatch.fake import check_size
 from opsmith.signature import (
@@ -200,31 +197,3 @@ def _laid(value: Tensor, batch: int | None, axis: int, size: int, fold: Fold) ->
     else:
         value = value.movedim(batch, axis)
     return value if fold.variadic else value.flatten(axis, axis + 1)
-
-
-class BatchingLibrary(Library):
-    """A library whose batching rule refuses, by name, a tensor that was kept from an ended vmap.
-
-    The rule that ``torch.library.register_vmap`` makes asserts that a transform runs.
-    """
-
-    def __init__(self, signature: Signature) -> None:
-        super().__init__(signature.namespace, "FRAGMENT")
-        self._signature = signature
-
-    def impl(self, op_name: Any, fn: Any, *args: Any, **kwargs: Any) -> Any:
-        """Register the kernel that calls the rule, with a check before it."""
-        signature = self._signature
-
-        @functools.wraps(fn)
-        def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-            if not in_transform():
-                from opsmith.signature.calls import named  # few calls come here
-
-                for name, tensor in every_tensor_in(named(signature)(args, kwargs)):
-                    problem = unusable(tensor)
-                    if problem is not None:
-                        raise ArgumentError(f"{signature.qualname}: argument {name!r} {problem}")
-            return fn(keyset, *args, **kwargs)
-
-        return super().impl(op_name, kernel, *args, **kwargs)

@@ -108,7 +108,8 @@ def _needed(environment: Mapping[str, str], hidden: Iterable[str]) -> list[Path]
     """Return what Python, its packages and compilers consist of."""
     hidden = list(hidden)
     names = [sys.prefix, sys.base_prefix, sys.exec_prefix, *sys.path]
-    names.append(str(Path(__file__).parents[3]))
+    own = Path(__file__).parents[3]
+    names += [str(own), str(own.with_name("emulators"))]
     for variable in ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH"):
         names += environment.get(variable, "").split(os.pathsep)
     names += [environment[name] for name in ("CUDA_HOME",) if name in environment]
