@@ -81,7 +81,7 @@ def span(*values: float) -> str:
 
 
 def counted() -> dict[str, str]:
-    """What the sources say: takes a minute, in which every planted fault is declared."""
+    """Count what the sources say; declare every planted fault for that, which takes a minute."""
     sys.path.insert(0, str(ROOT / "tests" / "faults"))
     import run
 

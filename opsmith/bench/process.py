@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from opsmith.kernels import HOST
-from opsmith.system.processes.supervisor import Reply, answer, answer_all, supervise, take_requests
+from opsmith.system.processes.server import Reply, answer_all, take_requests
+from opsmith.system.processes.supervisor import answer, supervise
 
 
 def main() -> None:

@@ -34,7 +34,8 @@ from typing import TYPE_CHECKING, Any
 from opsmith.compat import torch_modules
 from opsmith.system.gc_pause import uncollected
 from opsmith.system.processes.launch import fork, python
-from opsmith.system.processes.supervisor import Children, answer, empty_input, supervise
+from opsmith.system.processes.server import empty_input
+from opsmith.system.processes.supervisor import Children, answer, supervise
 
 if TYPE_CHECKING:
     from opsmith.checks.isolation.kernel_client import Caller

@@ -12,7 +12,8 @@ import typer
 
 from opsmith.cli import extra, output
 from opsmith.cli.options import AsJson, AsJunit, AsPage, Debug, Files, Verbose
-from opsmith.errors import no_such, wrapped
+from opsmith.errors import no_such
+from opsmith.system.text import wrapped
 
 _ARGUMENTS = "opsmith.arguments"
 

@@ -12,7 +12,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from opsmith.errors import INCOMPLETE, wrapped
+from opsmith.errors import INCOMPLETE
+from opsmith.system.text import wrapped
 
 #: The width of tables is limited to this, also if stdout is a file, which has no width of its own.
 MAX_WIDTH = 100

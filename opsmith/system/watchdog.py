@@ -22,8 +22,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 VARIABLE = "OPSMITH_STARTED_BY"
@@ -244,16 +243,3 @@ if __name__ == "__main__":
     _watch(int(sys.argv[1]), sys.argv[2])
 else:
     os.register_at_fork(after_in_child=_forget)
-
-
-@contextmanager
-def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables of this process during the block."""
-    before = dict(os.environ)
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name in variables:
-            os.environ.pop(name, None)
-        os.environ.update({name: before[name] for name in variables if name in before})

@@ -317,7 +317,7 @@ def told(*failed: tuple[str, str, str]) -> list[str]:
         # Memory tells why values are wrong, whichever comes first, and a crash.
         ([("bounds", "MEMORY-BOUNDS", ""), ("reference", "VALUE-RANGE", "")], ["bounds"]),
         ([("dispatch", "CALL-CRASH", ""), ("bounds", "MEMORY-BOUNDS", "")], ["bounds"]),
-        # Of what is wrong with the values, `reference` tells most.
+        # `reference` tells most of what is wrong with the values.
         ([("bounds", "VALUE-WRONG", ""), ("reference", "VALUE-NAN", "")], ["reference"]),
         ([("dispatch", "CALL-RAISED", ""), ("reference", "CALL-RAISED", "")], ["reference"]),
         # A race.

@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from opsmith.cli import output
-from opsmith.errors import beginning, wrapped
+from opsmith.system.text import beginning, wrapped
 
 MESSAGE = (
     "my_ops::my_op: nothing says which sizes to time. Register those that are served, or give "

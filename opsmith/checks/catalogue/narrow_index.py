@@ -61,7 +61,7 @@ _GRID = re.compile(r"with grid \((\d+), (\d+), (\d+)\)")
 
 @dataclass
 class _Outcome:
-    """What a call did: nothing wrong, a fault, or a refusal."""
+    """The outcome of a call: nothing wrong, a fault, or a refusal."""
 
     fault: Fault | None = None
     refused: str = ""

@@ -27,9 +27,9 @@ from opsmith.checks.protocol import PLAIN_CALLS, define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.checks.trial.trial_gradients import random_cotangents, run_backward, true_gradients
 from opsmith.compat import torch_modules, torch_tracing
-from opsmith.errors import beginning
 from opsmith.operators.core.arguments import flatten, is_float8, tensors
 from opsmith.signature.dtypes import FLOAT8
+from opsmith.system.text import beginning
 
 _SMALL = Wanted(sizes=(2, 3, 1, 4, 5), max_elements=512)
 _DYNAMIC = Wanted(sizes=DYNAMIC_SIZES, distinct=True, max_elements=4096)

@@ -28,7 +28,8 @@ from opsmith.checks.isolation.wire import (
 from opsmith.checks.numerics.gradients import COTANGENTS, differentiate
 from opsmith.operators import Operator
 from opsmith.operators.core.torch_threads import threads
-from opsmith.system.processes.supervisor import Reply, answer_all, supervise, take_requests
+from opsmith.system.processes.server import Reply, answer_all, take_requests
+from opsmith.system.processes.supervisor import supervise
 
 _MESSAGE = 4000
 

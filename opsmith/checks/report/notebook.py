@@ -14,7 +14,7 @@ def text_of(renderables: Iterable[Any]) -> str:
     from opsmith.checks.report.table import show
 
     text = io.StringIO()
-    # Where colours are asked for, as by FORCE_COLOR in a notebook, they are not for a text.
+    # A notebook sets FORCE_COLOR, which would put escape codes into the text.
     plain: dict[str, Any] = {"force_jupyter": False, "force_terminal": False, "color_system": None}
     show(Console(file=text, **plain), renderables)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from opsmith.checks.report.rows import UNTRIED, Results, Row, show_error
-from opsmith.errors import wrapped
+from opsmith.system.text import wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console

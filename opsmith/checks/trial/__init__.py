@@ -1,1 +1,1 @@
-"""What a check is handed: its cases, the kernel's results, the right ones, and their comparison."""
+"""Hand a check its cases, the kernel's results and the right ones, and compare them."""

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from opsmith.errors import BuildError, MissingDependencyError, beginning
+from opsmith.errors import BuildError, MissingDependencyError
 from opsmith.kernels.toolchain import nvcc
 from opsmith.kernels.toolchain.compilers import Compiler, find_compiler, tool_version
 from opsmith.system.progress import run
 from opsmith.system.scratch import scratch_folder
+from opsmith.system.text import beginning
 
 #: The architectures of A100 and H100.
 _USUAL = "80;90"

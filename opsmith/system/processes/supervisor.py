@@ -24,7 +24,7 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, NoReturn
 
 from opsmith.system.processes.child_main import prctl, signal_at_parents_end
 from opsmith.system.watchdog import be_supervised
@@ -201,40 +201,3 @@ def _end_everything(child: int) -> None:
                 os.kill(process, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(process, 0)
-
-
-Reply = tuple[dict[str, Any], bytes]
-"""The fields of an answer, and the bytes that follow it."""
-
-
-def take_requests() -> BinaryIO:
-    """Return the stream of requests, and empty standard input."""
-    requests = os.fdopen(os.dup(0), "rb", buffering=1 << 20)
-    empty_input()
-    return requests
-
-
-def empty_input() -> None:
-    """Redirect standard input from ``/dev/null``, so that no kernel consumes requests."""
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
-
-
-def answer_all(
-    requests: BinaryIO, answers: int, reply: Callable[[dict[str, Any], bytes], Reply]
-) -> None:
-    """Answer requests until the input ends.
-
-    Args:
-        requests: the stream of requests.
-        answers: the file descriptor for answers.
-        reply: function that takes a request and the bytes that follow it. It raises no exception
-            that the process shall outlive.
-    """
-    for line in requests:
-        request = json.loads(line)
-        number = request["number"]
-        fields, data = reply(request, requests.read(request.get("bytes", 0)))
-        answer(answers, request=number, bytes=len(data), **fields)
-        write_all(answers, data)

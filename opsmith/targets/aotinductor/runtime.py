@@ -17,8 +17,8 @@ from torch import Tensor
 from opsmith.compat.torch_inductor import load_package
 from opsmith.errors import ArgumentError, ArtifactError
 from opsmith.system import machine
+from opsmith.system.environment import environment
 from opsmith.system.scratch import make_scratch, remove
-from opsmith.system.watchdog import environment
 from opsmith.targets.aotinductor.loading import load_libraries
 from opsmith.targets.exporting.artifact import Artifact
 from opsmith.targets.exporting.protocol import Runner

@@ -1,4 +1,4 @@
-"""What sampling owes each row, as data, beside what was drawn; what was not is in the report."""
+"""State what sampling owes each row, and compare it with what is drawn and what a report names."""
 
 from collections import defaultdict
 from pathlib import Path
@@ -115,7 +115,7 @@ OWED = {
 
 
 def drawn(operators, monkeypatch):
-    """What the rows draw, without a kernel's being called: cases by operator, row and cohort."""
+    """Draw what the rows draw, and call no kernel: cases by operator, row and cohort."""
     found = defaultdict(list)
 
     def note(trial, case, how=""):
@@ -130,7 +130,7 @@ def drawn(operators, monkeypatch):
 
 
 def lacks(found, report):
-    """What was not drawn although it is owed, and that the report does not name."""
+    """Return what is owed, and neither drawn nor named by the report."""
     for row in report.rows:
         told = " ".join(note for note in row.notes if note.startswith("no case of"))
         cohorts = {cohort for *of, cohort in found if of == [row.operator, row.check]}

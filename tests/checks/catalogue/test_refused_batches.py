@@ -1,4 +1,4 @@
-"""What the reference refuses beside other numbers is no failure of a kernel that is batched."""
+"""Batch numbers that the reference refuses beside others: that is no failure of the kernel."""
 
 import torch
 from jaxtyping import Float64

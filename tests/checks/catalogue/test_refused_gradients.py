@@ -1,4 +1,4 @@
-"""What the reference's own derivative refuses is no failure of a kernel, in any row."""
+"""Leave out, in every row, the cases whose derivative the reference itself refuses."""
 
 from typing import Annotated
 
@@ -40,7 +40,7 @@ def test_a_case_whose_derivative_the_reference_refuses_is_left_out():
     assert {row.status for row in report.rows} == {"passed"}
 
 
-# What a backward does wrong is for the rows of gradients.
+# `dispatch` leaves it to the rows of gradients to tell what a backward does wrong.
 @pytest.mark.parametrize("row", ROWS[1:])
 def test_a_backward_that_raises_where_the_reference_does_not_is_a_failure(row):
     report = checks.run(raises, select=[row], examples=4, isolate=False)

@@ -80,7 +80,7 @@ def test_too_few_cases_make_no_rule():
     assert find_rule([{"N": 1024}] * 6, few) is None
     found = find_rule([{"N": n} for n in range(2, 30)], [{"N": 1}] * 6)
     assert found and found.words == "N > 1"
-    # What fails wherever there is an element says nothing of sizes.
+    # A failure wherever there is an element says nothing of sizes.
     assert find_rule([{"N": n} for n in range(1, 30)], [{"N": 0}] * 10) is None
 
 

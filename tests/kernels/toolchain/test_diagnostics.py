@@ -1,6 +1,6 @@
 """What a compiler says once for each dtype is told once."""
 
-from opsmith.kernels.toolchain.recipe import compile_error
+from opsmith.kernels.toolchain.diagnostics import compile_error
 
 ONE = """\
 k.cpp: In instantiation of 'void k(const a<T>&) [with T = {dtype}]':

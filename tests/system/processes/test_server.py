@@ -6,7 +6,7 @@ import sys
 
 _CHILD = """\
 import os
-from opsmith.system.processes.supervisor import answer_all, take_requests
+from opsmith.system.processes.server import answer_all, take_requests
 
 def reply(request, payload):
     os.write(1, b"called\\n")

@@ -25,10 +25,10 @@ from opsmith.checks.numerics.gradients import (
 from opsmith.checks.numerics.perturbation import keep_indices
 from opsmith.checks.protocol import PLAIN_CALLS, define_check
 from opsmith.checks.trial.trial import Trial
-from opsmith.errors import beginning
 from opsmith.kernels import HOST
 from opsmith.operators.core.arguments import flatten, map_named_tensors
 from opsmith.signature.dtype_variables import parts
+from opsmith.system.text import beginning
 
 #: With more elements than this, gradcheck compares random projections instead of every element.
 _SLOW_ELEMENTS = 40

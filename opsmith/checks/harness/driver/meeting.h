@@ -6,9 +6,7 @@
 // then all have read, so that each but the last loses what it adds; an atomic operation reads anew.
 #pragma once
 
-#include "memory.h"
-
-#include <time.h>
+#include "pause.h"
 
 #include <atomic>
 #include <deque>
@@ -46,7 +44,7 @@ class Meeting {
       if (mine_ == nullptr) open(shut);  // a thread that the kernel started
       for (int i = 0; i < most_milliseconds && !shut.opened.load(); ++i) {
         mine_->store(&shut);
-        if (!open_if_all_wait()) sleep();
+        if (!open_if_all_wait()) sleep_a_millisecond();
       }
       open(shut);
       return true;
@@ -83,11 +81,6 @@ class Meeting {
     }
     deciding_.clear();
     return all;
-  }
-
-  static void sleep() {
-    const timespec millisecond{0, 1000000};
-    nanosleep(&millisecond, nullptr);
   }
 
   Shut gone_{Block{}};

@@ -13,6 +13,11 @@
 
 namespace opsmith::harness {
 
+inline void sleep_a_millisecond() {
+  const timespec millisecond{0, 1000000};
+  nanosleep(&millisecond, nullptr);
+}
+
 class Pause {
  public:
   // If the waiting call holds a lock, the others cannot return, so the wait is limited.
@@ -32,7 +37,7 @@ class Pause {
     if (reached_.exchange(true)) return true;  // another thread of the call, which tries again
     release();
     may_others_run_.store(true);
-    for (int i = 0; i < most_milliseconds && !did_others_return_.load(); ++i) sleep();
+    for (int i = 0; i < most_milliseconds && !did_others_return_.load(); ++i) sleep_a_millisecond();
     return true;
   }
 
@@ -40,15 +45,10 @@ class Pause {
   void first_returned() { may_others_run_.store(true); }
   void others_returned() { did_others_return_.store(true); }
   void wait_for_first() const {
-    while (!may_others_run_.load()) sleep();
+    while (!may_others_run_.load()) sleep_a_millisecond();
   }
 
  private:
-  static void sleep() {
-    const timespec millisecond{0, 1000000};
-    nanosleep(&millisecond, nullptr);
-  }
-
   char* pages_ = nullptr;
   uint64_t bytes_ = 0;
   int protection_ = 0;
