@@ -39,12 +39,7 @@ from opsmith.kernels import KernelSource, Library
 from opsmith.kernels.languages.emulated_cuda import exact_emulated
 from opsmith.kernels.languages.exact import BITS, CODES, exact
 from opsmith.operators import Operator
-from opsmith.operators.core.arguments import (
-    dtype_name,
-    map_tensors,
-    output_names,
-    with_own_lists,
-)
+from opsmith.operators.core.arguments import dtype_name, map_tensors, output_names, with_own_lists
 from opsmith.operators.defined import DefinedOperator
 from opsmith.operators.dispatch.declared_backward import DeclaredBackward
 from opsmith.signature.dtype_variables import parts

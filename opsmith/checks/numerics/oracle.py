@@ -82,7 +82,6 @@ _SLACK = 4.0
 _MORE_PROBES = 24
 _SCALE = {torch.float64: torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps}
 
-
 Formula = Callable[[Mapping[str, Any], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
 
 
@@ -448,8 +447,7 @@ def measure(evaluate: Evaluate, wide: Mapping[str, Any], own: Mapping[str, Any])
             None if size is None else torch.full_like(size, max(1.0, floats / max(size.numel(), 1)))
             for size in spread
         ]
-    names = [""] * len(values)
-    return Expected(names, values, spread, terms, exact, evaluate, own, steady=steady)
+    return Expected([""] * len(values), values, spread, terms, exact, evaluate, own, steady=steady)
 
 
 def _probed(
