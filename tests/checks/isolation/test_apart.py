@@ -63,9 +63,7 @@ ENDS = {
 @pytest.mark.parametrize("name", ENDS)
 def test_how_a_kernel_ended_is_said(alone, name):
     (row,) = [
-        row
-        for row in alone
-        if (row.operator, row.check) == (f"cheating::{name}", "reference")
+        row for row in alone if (row.operator, row.check) == (f"cheating::{name}", "reference")
     ]
     assert row.message.startswith(ENDS[name])
     assert len(row.message) < 5000
