@@ -23,6 +23,7 @@ export PYTHONDONTWRITEBYTECODE :=
 help:
 	@echo "make demo      build the operator bev_pool_v2, and run the checks that find most"
 	@echo "make test      lint, types, layers, and the tests that state every promise once"
+	@echo "               PART=judge, PART=targets/jax: those of one part, the slow ones too"
 	@echo "make test-all  the same, then the slow tests: what continuous integration runs"
 	@echo "make lint      the same without tests"
 	@echo "make format    let ruff and clang-format rewrite the files"
@@ -69,9 +70,11 @@ help:
 demo: .venv/installed
 	$(BIN)/opsmith check --quick gallery/bev_pool_v2/bev_pool_v2.py
 
+# With PART, all that stands below one folder of tests/, and no lint.
 .PHONY: test
-test: lint
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not long and not slow'
+test: $(if $(PART),.venv/installed,lint)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal \
+	  $(if $(PART),-m 'not long' tests/$(PART),-m 'not long and not slow')
 
 .PHONY: test-all
 test-all: test
@@ -124,11 +127,10 @@ corpus: .venv/installed
 	$(BIN)/python tests/corpus/corpus_run.py table
 
 # mutmut writes the mutants; tests/mutants.py runs them, and tests/mutants.txt explains some.
-PART ?= signature
 .PHONY: mutants
 mutants: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check mutmut==3.8.1
-	$(BIN)/python tests/mutants.py $(PART) --children $(JOBS)
+	$(BIN)/python tests/mutants.py $(or $(PART),signature) --children $(JOBS)
 
 .PHONY: faults
 faults: .venv/installed

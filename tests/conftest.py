@@ -39,9 +39,6 @@ for _number, _usual in (
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
-#: Number of cases of one slow test that continuous integration runs.
-_SLOW_CASES = 2
-
 # What a trace or an export leaves is a hundred thousand objects that live on: with Python's own
 # thresholds a tenth of the time of these tests goes into looking at them. Each file of tests begins
 # with a collection of all.
@@ -83,19 +80,16 @@ def _keep_what_exports_share() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave two cases of each slow test in its tier, the first and the last; the others are long.
+    """Leave as many cases of a slow test in its tier as its mark says; the others are long.
 
-    A test says `slow(cases=16)` where two do not state its promise; those are evenly spread. All
-    cases of a test stay that is slow by what it has built alone.
+    They are evenly spread, the first and the last among them. A mark that says no number keeps all.
     """
     cases = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("slow"):
-            cases[item.nodeid.partition("[")[0]].append(item)
-        elif item.get_closest_marker("built"):
-            item.add_marker("slow")
-    for several in cases.values():
-        count = several[0].get_closest_marker("slow").kwargs.get("cases", _SLOW_CASES)
+        mark = item.get_closest_marker("slow")
+        if mark and "cases" in mark.kwargs:
+            cases[item.nodeid.partition("[")[0], mark.kwargs["cases"]].append(item)
+    for (_, count), several in cases.items():
         # With the last: where two things are combined, both change from the first case to it.
         kept = {number * (len(several) - 1) // max(count - 1, 1) for number in range(count)}
         for number, item in enumerate(several):

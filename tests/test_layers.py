@@ -82,7 +82,7 @@ assert not late, late
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("name", ["signature", "kernels", "operators", "checks", "cli"])
 def test_every_part_imports_on_its_own(name):
     script = f"""

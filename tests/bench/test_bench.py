@@ -24,7 +24,7 @@ from opsmith.checks.cases.subject import subjects_of
 from opsmith.sources.import_location import locate
 from opsmith.sources.importing import import_operators
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=2)
 
 DECLARATION = """
 import opsmith

@@ -11,7 +11,7 @@ from torch import Tensor
 import opsmith
 from opsmith import checks
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=2)
 
 
 def row(operator, check, **options):

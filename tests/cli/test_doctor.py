@@ -42,7 +42,7 @@ def test_the_table_fits_a_hundred_columns(cli):
         assert name in outcome.stdout
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_json_says_the_same(cli):
     outcome = cli("doctor", "--json")
     said = json.loads(outcome.stdout)
@@ -69,7 +69,7 @@ def test_calls_that_pass_through_python_are_said_with_the_reason(only_path):
     assert "needs a C++ compiler, and none is on the PATH" in gates.note
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_gates_that_are_built_are_said():
     assert found("gates in C++").note == "built for this PyTorch"
 

@@ -21,7 +21,7 @@ def declared(text):
 ELEMENTWISE = 'Float[Tensor, "*shape"]'
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize(
     ("name", "arguments", "returned"),
     [

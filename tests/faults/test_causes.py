@@ -15,7 +15,7 @@ from run import pairs
 _ORDER = ["dispatch", *(name for name in GROUPS if name not in ("dispatch", "neighbours"))]
 
 
-@pytest.mark.slow  # the first and the last; the others are `long`
+@pytest.mark.slow(cases=2)  # the first and the last; the others are `long`
 @pytest.mark.parametrize("group", [*_ORDER, "neighbours"])
 def test_the_first_failure_names_the_kind_of_a_fault(group: str) -> None:
     told = GROUPS[group]()

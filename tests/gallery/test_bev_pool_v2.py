@@ -12,7 +12,7 @@ from gallery.bev_pool_v2.bev_pool_v2 import bev_pool_v2, bev_pool_v2_backward
 from gallery.bev_pool_v2.geometry import Grid, lift, pool_ranks, surround_cameras
 from gallery.bev_pool_v2.inputs import camera_case, cases
 
-pytestmark = pytest.mark.built  # its kernels, compiled as users compile them
+pytestmark = pytest.mark.slow  # its kernels, compiled as users compile them
 
 CASES = list(cases(torch.float64, 0))
 
@@ -59,7 +59,7 @@ def test_every_decision_of_the_contract(number: int) -> None:
     torch.testing.assert_close(bev_pool_v2(**case), expected)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_the_backward_is_the_gradient_of_the_forward(number: int) -> None:
     case = CASES[number]
@@ -71,7 +71,7 @@ def test_the_backward_is_the_gradient_of_the_forward(number: int) -> None:
     torch.testing.assert_close(torch.autograd.grad(pooled, leaves, grad), expected)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("order", ["sorted", "shuffled"])
 def test_every_bit_is_the_same_for_any_number_of_threads(dtype: torch.dtype, order: str) -> None:

@@ -26,7 +26,7 @@ from gallery.deform_conv2d.module import deform_conv2d as as_in_torchvision
 from opsmith.kernels import INCLUDE
 from opsmith.kernels.toolchain.compilers import find_compiler
 
-pytestmark = pytest.mark.built  # its kernels, compiled as users compile them
+pytestmark = pytest.mark.slow  # its kernels, compiled as users compile them
 
 CASES = list(cases(torch.float64, 0))
 FLOATS = ("input", "offset", "weight", "bias", "mask")
@@ -81,7 +81,7 @@ def small(**changes: Any) -> dict[str, Any]:
     return case(torch.float64, **{"channels": 4, "outputs": 6, "size": (6, 7)} | changes)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("number", [0, 1, 2, 3, 4, 5, 8, 9, 11])
 def test_the_definition(number: int) -> None:
     expected = by_hand(CASES[number])
@@ -103,7 +103,7 @@ def test_the_backward_is_the_gradient_of_the_forward(number: int) -> None:
     torch.testing.assert_close(torch.autograd.grad(out, leaves, grad), expected)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize(
     "changes",
     [

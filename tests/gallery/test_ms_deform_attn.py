@@ -10,7 +10,7 @@ import opsmith
 from gallery.ms_deform_attn.inputs import case, cases
 from gallery.ms_deform_attn.ms_deform_attn import ms_deform_attn
 
-pytestmark = pytest.mark.built  # its kernels, compiled as users compile them
+pytestmark = pytest.mark.slow  # its kernels, compiled as users compile them
 
 SMALL: dict[str, Any] = {"queries": 5, "heads": 2, "channels": 5, "levels": ((6, 4), (3, 2))}
 

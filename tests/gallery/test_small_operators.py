@@ -24,7 +24,7 @@ def test_my_add_has_its_gradient() -> None:
     assert (a.grad.tolist(), b.grad.tolist()) == ([10.0] * 3, [5.0] * 3)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_identity_conv_keeps_every_bit(dtype: torch.dtype) -> None:
     x = torch.randint(-128, 128, (4, 4096), dtype=torch.int8).view(dtype)

@@ -24,7 +24,7 @@ from opsmith.kernels.toolchain.audit import dynamic_symbols, is_unstable_torch
 from opsmith.wheels import build_wheel
 from opsmith.wheels.platforms import find_platform
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=2)
 
 PACKAGE = {
     "pyproject.toml": """

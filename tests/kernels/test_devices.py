@@ -159,7 +159,7 @@ def test_a_cuda_adapter_asks_pytorch_for_the_stream() -> None:
     assert not [row for row in DEVICES["cpu"].compile_definitions if "STREAM" in row]
 
 
-@pytest.mark.built
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["npu", "xpu", "cpu"])
 def test_messages_name_a_device_as_pytorch_does(name: str) -> None:
     device = find_device(name)

@@ -16,7 +16,7 @@ from opsmith.kernels.codegen.render import argument_header
 from opsmith.kernels.languages.kernel_mistakes import explain
 from opsmith.operators.core.validation import Validator
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=2)
 
 SOURCE = Path(__file__).with_name("sources") / "dtype_variables.cpp"
 INDICES = (torch.int32, torch.int64)

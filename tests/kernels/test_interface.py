@@ -165,7 +165,7 @@ extern "C" __attribute__((visibility("default"))) int interface_adapter() {
 """
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_an_adapter_calls_the_kernel_that_it_was_built_with_whichever_was_loaded_first() -> None:
     """Artifacts of several releases may be in one process, with kernels of one name."""
     flags, found = ("-O0",), []

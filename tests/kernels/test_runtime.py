@@ -27,7 +27,7 @@ def probed(build):
     return build(probe, data_dependent=("K",))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize(
     ("what", "message"),
     [
@@ -58,7 +58,7 @@ def test_a_failing_kernel_is_an_error_that_names_the_operator(
     assert str(caught.value) == f"kernels_test::probe: {message}"
 
 
-@pytest.mark.built
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 def test_parallel_for_covers_the_range_once(probed, threads: int) -> None:
     before = torch.get_num_threads()
@@ -74,13 +74,13 @@ def test_parallel_for_covers_the_range_once(probed, threads: int) -> None:
         torch.set_num_threads(before)
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_scratch_is_aligned_and_may_be_asked_for_by_every_thread(probed) -> None:
     expected = sum(1000 + i for i in range(64))
     assert probed(torch.zeros(1), "scratch")[0, 0] == expected
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_no_reference_is_kept(probed) -> None:
     array = np.zeros(3, dtype=np.float32)
     before = sys.getrefcount(array)
@@ -161,7 +161,7 @@ def test_a_mutated_argument_is_written_whatever_its_layout(added) -> None:
     assert x.eq(2).all()
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_a_mutated_argument_that_requires_no_gradient_graph(added) -> None:
     leaf = torch.zeros(3, 2, requires_grad=True)
     with torch.no_grad():
@@ -169,7 +169,7 @@ def test_a_mutated_argument_that_requires_no_gradient_graph(added) -> None:
     assert leaf.detach().eq(1).all()
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_a_mutated_conjugate_is_never_silently_wrong(added) -> None:
     # PyTorch resolves conjugates before the kernel. For an operator that returns nothing its code
     # for that stops with an error of its own in some versions (2.13), and works in others (2.10).
@@ -182,7 +182,7 @@ def test_a_mutated_conjugate_is_never_silently_wrong(added) -> None:
         assert x.eq(2 + 2j).all()
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_an_expanded_tensor_cannot_be_written(added) -> None:
     with pytest.raises(RuntimeError) as caught:
         added(torch.zeros(1, 3).expand(4, 3))
@@ -194,7 +194,7 @@ def test_an_expanded_tensor_cannot_be_written(added) -> None:
     added(torch.zeros(0, 1).expand(0, 3))
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_a_written_tensor_has_an_own_place_for_each_element(added) -> None:
     for sizes, strides, overlaps in overlapping.BY_HAND:
         memory = torch.zeros(1 + sum((n - 1) * t for n, t in zip(sizes, strides, strict=True)))
@@ -211,7 +211,7 @@ def test_a_written_tensor_has_an_own_place_for_each_element(added) -> None:
         added(torch.zeros(6).unfold(0, 3, 1))
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_two_written_tensors_share_no_byte(added) -> None:
     shared = 0
     for base, x, y in overlapping.views(seed=0, count=400):
@@ -227,7 +227,7 @@ def test_two_written_tensors_share_no_byte(added) -> None:
     assert shared > 20
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_a_kernel_can_be_taken_back_and_registered_again(added) -> None:
     added.library.unregister()
     x = torch.zeros(2)

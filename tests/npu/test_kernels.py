@@ -10,7 +10,7 @@ import opsmith
 from opsmith import checks
 from opsmith.kernels import find_device
 
-pytestmark = pytest.mark.built  # a device of the tests, and kernels for it
+pytestmark = pytest.mark.slow  # a device of the tests, and kernels for it
 
 
 @pytest.mark.slow

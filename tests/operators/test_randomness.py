@@ -13,7 +13,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 import opsmith
 from opsmith import philox
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=2)
 
 SOURCES = Path(__file__).parent / "random_sources"
 

@@ -85,7 +85,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize(("wrong", "message"), BAD)
 def test_arguments_that_do_not_fit_never_reach_the_kernel(
     wrong: dict[str, Any], message: str
@@ -116,7 +116,7 @@ def test_its_calls_are_counted_in_every_mode() -> None:
     assert mymul.kernels["cpu"].calls == before + 4
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_tensors_arrive_contiguous_and_what_is_written_comes_back() -> None:
     a, out = torch.arange(6.0).reshape(2, 3).T, torch.zeros(3, 4)[:, ::2]
     assert mymul(a, a).is_contiguous()
@@ -126,7 +126,7 @@ def test_tensors_arrive_contiguous_and_what_is_written_comes_back() -> None:
         ops.myadd_out(a[0], a[0], torch.zeros(1).expand(2))
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_what_the_source_defines_beside_is_there_and_may_be_declared_later() -> None:
     mymul.build()
     assert torch.ops.extension_cpp.left_alone(torch.ones(1)).tolist() == [2]
@@ -138,7 +138,7 @@ def test_what_the_source_defines_beside_is_there_and_may_be_declared_later() -> 
     assert left_alone(torch.ones(1)).tolist() == [2]
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_declaring_again_takes_the_kernel_back() -> None:
     operator: Any = None
     for _ in range(2):

@@ -17,7 +17,7 @@ import opsmith
 from opsmith import Index
 from opsmith.targets.aotinductor.build_runner import build_runner
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=2)
 
 KERNEL = """
 #include <opsmith/kernel.h>

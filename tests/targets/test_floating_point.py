@@ -16,7 +16,7 @@ from halving import X, halve, is_right, on_a_thread_that_flushes
 import opsmith
 
 pytestmark = [
-    pytest.mark.built,
+    pytest.mark.slow,
     pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="loops are cut from two cores on"),
 ]
 Run = Callable[[torch.Tensor, bool, bool], Any]

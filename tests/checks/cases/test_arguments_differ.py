@@ -15,7 +15,7 @@ from opsmith.checks import all_checks
 from opsmith.checks.trial.case_runner import CaseRunner
 from opsmith.checks.trial.trial import Trial
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=2)
 
 
 FAR_APART = """

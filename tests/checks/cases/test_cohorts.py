@@ -18,7 +18,7 @@ from opsmith.checks.cases.cohorts import arguments, sizes
 from opsmith.checks.cases.values import fill
 from opsmith.signature import signature_of
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=2)
 
 
 def doubled(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N C"]:

@@ -81,7 +81,7 @@ def test_the_refusal_check_breaks_every_constraint(tried: list[str]) -> None:
             assert any(what.startswith(f"'{name}' ") and word in what for what in tried), word
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("unchecked", ["order", "sum", "starts"])
 def test_a_constraint_that_is_not_enforced_is_found(
     monkeypatch: pytest.MonkeyPatch, unchecked: str

@@ -21,7 +21,7 @@ from opsmith.operators.core.arguments import describe
 from opsmith.signature import bind, signature_of
 from opsmith.signature.solving.fitting import Fitting
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=2)
 
 SHARED = torch.library.Library("conditions", "FRAGMENT")
 

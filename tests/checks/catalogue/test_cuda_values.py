@@ -54,7 +54,7 @@ def row_of(tmp_path, fault):
     return next(row for row in report.rows if row.check == "cuda-on-cpu")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize(
     ("fault", "code"),
     [(0, ""), (1, "OPS-VALUE-RANGE"), (3, "OPS-CUDA-LAUNCH")],

@@ -14,7 +14,7 @@ import opsmith
 from opsmith import Between, checks, philox
 from opsmith.checks.numerics.statistics import dependence, off_distribution
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=2)
 
 
 def _declared(name: str, kernel: Callable[..., Any] | None = None) -> opsmith.Operator:

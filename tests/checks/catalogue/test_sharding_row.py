@@ -20,7 +20,7 @@ from torch.distributed.tensor.experimental import register_sharding
 import opsmith
 from opsmith import checks
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=2)
 
 R = Replicate()
 Rows = Float[Tensor, "N C"]

@@ -15,7 +15,7 @@ from opsmith import checks
 from opsmith.checks.cases.sampling import _Sampler
 from opsmith.checks.catalogue import side_effects
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=2)
 
 
 def doubled(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:

@@ -118,7 +118,7 @@ def _not_above(x):
     return torch.where(x > 1.7, 0.0, x * 2)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     ("kernel", "code", "words"),
@@ -147,7 +147,7 @@ def scaled(
     return (x if w is None else x * w) * (-by if flip else by)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize(
     ("kernel", "words"),
     [

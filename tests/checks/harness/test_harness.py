@@ -59,7 +59,7 @@ def test_a_right_kernel_is_right_in_every_way_of_calling(build):
         assert not one.seen
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize(
     ("fault", "phase", "words"),
     [
@@ -88,7 +88,7 @@ def test_an_access_outside_ends_the_call_and_names_memory_and_line(build, fault,
     assert str(raised.value) == f"{words}\n  at {SOURCE}:{line_of(fault)}"
 
 
-@pytest.mark.built
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "phase", "words"),
     [
@@ -114,7 +114,7 @@ def test_what_a_call_leaves_behind_is_seen(build, fault, phase, words):
     assert words in one.seen
 
 
-@pytest.mark.built
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault", ["sum over pieces", "order of pieces", "one buffer for all threads"]
 )
@@ -126,7 +126,7 @@ def test_a_wrong_split_shows_with_ten_elements(build, fault):
     assert any(not torch.equal(one.results[0], 2 * X) for one in cut)
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_calls_at_the_same_time_do_not_meet_unless_the_kernel_makes_them(build):
     def all_right(fault, phases):
         cases = [{"x": X, "fault": fault}, {"x": X + 100, "fault": fault}]
@@ -145,7 +145,7 @@ def test_calls_at_the_same_time_do_not_meet_unless_the_kernel_makes_them(build):
     assert all_right("one table behind a lock", [at_result])
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_what_is_not_written_holds_the_pattern_that_memory_began_with(build):
     first, second = call(build, "unwritten last", Phase(fill=0xFF), Phase(fill=0x7F))
     assert first.results[0][-1].isnan()
@@ -153,13 +153,13 @@ def test_what_is_not_written_holds_the_pattern_that_memory_began_with(build):
     assert torch.equal(first.results[0][:-1], 2 * X[:-1])
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_scratch_memory_begins_as_nan(build):
     (one,) = call(build, "scratch not written", Phase())
     assert one.results[0].isnan().all()
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_a_kernel_that_ends_the_process_or_does_not_return_is_said_to(build):
     with pytest.raises(Fault, match="called alone: ended the process with exit code 86"):
         call(build, "exit", Phase())
@@ -167,7 +167,7 @@ def test_a_kernel_that_ends_the_process_or_does_not_return_is_said_to(build):
         call(build, "hang", Phase(), seconds=1.0)
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_a_kernel_that_forks_is_named_and_its_copy_writes_no_results(build):
     several = call(build, "fork", Phase(), Phase(seed=1, threads=3), Phase(together=True))
     for one, again in zip(several[:2], call(build, "", Phase(), Phase()), strict=True):
@@ -177,13 +177,13 @@ def test_a_kernel_that_forks_is_named_and_its_copy_writes_no_results(build):
     assert harness.code_of(words) == "OPS-CALL-FORK"
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_the_message_of_a_kernel_that_fails_arrives(build):
     (one,) = call(build, "fail", Phase())
     assert one.refused == "harness_faults::doubled: no 10 today"
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_arguments_are_validated_as_everywhere(build):
     with pytest.raises(TypeError, match="x is float, expected a tensor"):
         harness.run(build, SIGNATURE, [{"x": 1.0, "fault": ""}], [Phase()])

@@ -10,7 +10,7 @@ from torch import Tensor
 import opsmith
 from opsmith import checks
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=2)
 
 SOURCE = Path(__file__).with_name("faults.cpp")
 

@@ -11,7 +11,7 @@ import opsmith
 from opsmith.checks.numerics.comparison import compare
 from opsmith.checks.numerics.oracle import expected_of
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=2)
 
 
 @opsmith.op("irrelevant::masked")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import opsmith
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=2)
 
 
 def squares(a, b):

@@ -125,7 +125,7 @@ def test_examples_that_nobody_runs_are_few_and_named():
     assert {code for code in told if not code.startswith(FAMILIES)} == TOLD
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize(
     "code",
     [c for c in catalogue() if "py" in blocks(c) and c not in {*ELSEWHERE, *COMPILED, *EMULATED}],

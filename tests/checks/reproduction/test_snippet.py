@@ -16,7 +16,7 @@ from opsmith.errors import ArgumentError
 from opsmith.kernels import cache_folder
 from opsmith.sources.importing import import_operators
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=2)
 
 
 @pytest.fixture(scope="module")

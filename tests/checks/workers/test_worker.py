@@ -17,7 +17,7 @@ from opsmith.system.processes import memory, supervisor
 from opsmith.system.processes.launch import python
 from opsmith.system.processes.supervisor_client import Supervised
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=2)
 
 #: What ends its process, or gives wrong values only after other calls; and two that do neither.
 ENDING = [

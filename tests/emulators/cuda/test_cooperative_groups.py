@@ -103,7 +103,7 @@ def built(tmp_path_factory):
     return build(tmp_path_factory.mktemp("groups"), "block.sync();")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("threads", [64, 40, 8])
 def test_groups_of_a_block_and_tiles_of_a_warp_add(built, threads):
     check(built, threads)

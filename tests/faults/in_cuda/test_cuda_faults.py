@@ -34,7 +34,7 @@ def test_a_fault_is_found_in_every_order_and_named_with_its_line(fault):
     check(IN_KERNELS, fault)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("fault", IN_ORDERS.faults)
 def test_a_fault_of_order_is_found_and_named_with_its_lines(fault):
     check(IN_ORDERS, fault)
@@ -64,13 +64,13 @@ def test_a_fault_with_an_algorithm_of_the_device_is_found_and_named_with_its_lin
     check(WITH_ALGORITHMS, fault)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("fault", IN_INLINE_PTX.faults)
 def test_a_fault_around_inline_ptx_is_found_and_named_with_its_line(fault):
     check(IN_INLINE_PTX, fault)
 
 
-@pytest.mark.slow  # each group is a library; those of the first and the last are built above
+@pytest.mark.slow(cases=2)  # each group is a library; those of the first and the last are there
 @pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.signature.name)
 def test_right_twins_are_right_in_every_order(group):
     assert said_of_right_ones(group) == {}

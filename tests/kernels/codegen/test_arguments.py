@@ -14,7 +14,7 @@ from opsmith.kernels import kernel_source
 from opsmith.signature import signature_of
 from opsmith.signature.dtypes import ALL_DTYPES
 
-pytestmark = pytest.mark.built  # one library, and one with every dtype
+pytestmark = pytest.mark.slow  # one library, and one with every dtype
 
 
 def observe(
@@ -166,7 +166,7 @@ def copied(build):
     return build(copy_any)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("dtype", ALL_DTYPES)
 def test_every_dtype(copied, dtype: str) -> None:
     x = torch.arange(5).to(getattr(torch, dtype))

@@ -16,7 +16,7 @@ from opsmith.kernels import kernel_source
 from opsmith.operators.core.validation import Validator
 from opsmith.signature import signature_of
 
-pytestmark = pytest.mark.built  # one library; test_messages.py has one among the quick tests
+pytestmark = pytest.mark.slow  # one library; test_messages.py has one among the quick tests
 
 
 def reduce_all(

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from same_words import assert_same_words
 from torch import Tensor
 
-pytestmark = pytest.mark.built  # one library; test_messages.py has one among the quick tests
+pytestmark = pytest.mark.slow  # one library; test_messages.py has one among the quick tests
 
 
 def held(

@@ -16,7 +16,7 @@ from opsmith.errors import ArgumentError
 from opsmith.operators.core.validation import Validator
 from opsmith.signature import Positive, Sorted, Starts, Total
 
-pytestmark = pytest.mark.built  # one library; test_messages.py has one among the quick tests
+pytestmark = pytest.mark.slow  # one library; test_messages.py has one among the quick tests
 
 
 def constrained(

@@ -17,7 +17,7 @@ from opsmith.kernels.codegen.device_guards import guards_of
 from opsmith.kernels.languages.emulated_cuda import emulated
 from opsmith.signature import signature_of
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=2)
 
 
 @pytest.fixture(autouse=True, scope="module")

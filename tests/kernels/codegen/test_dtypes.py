@@ -102,7 +102,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.built
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
 def test_what_does_not_fit_is_said_in_the_same_words(operator, name: str) -> None:
     changed, said = WRONG[name]

@@ -18,7 +18,7 @@ from opsmith.kernels.languages.triton.language import render_launch
 from opsmith.kernels.languages.triton.variants import configurations
 from opsmith.signature import signature_of
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=2)
 
 
 def scale(x: Float[Tensor, "N C"], factor: float) -> Float[Tensor, "N C"]:

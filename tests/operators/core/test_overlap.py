@@ -74,7 +74,7 @@ CALLS: dict[str, Callable[[Tensor], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @every_kind
 @pytest.mark.parametrize("name", CALLS)
 def test_what_is_read_keeps_its_values_while_the_call_writes(operator: Any, name: str) -> None:
@@ -90,7 +90,7 @@ def test_what_is_read_keeps_its_values_while_the_call_writes(operator: Any, name
         assert torch.equal(given["count"], apart["count"])
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @every_kind
 def test_two_arguments_that_are_written_do_not_share_memory(operator: Any) -> None:
     m = _memory()
@@ -140,7 +140,7 @@ def test_two_written_arguments_share_no_byte() -> None:
     assert shared > 20
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @every_kind
 def test_every_kind_of_kernel_refuses_to_write_into_elements_in_one_place(operator: Any) -> None:
     said = (

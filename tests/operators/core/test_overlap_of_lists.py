@@ -47,7 +47,7 @@ STRIDED = _native("mirror_list_strided", strided=True)
 CONTIGUOUS = _native("mirror_list_contiguous")
 TORCH = _declared("mirror_list_torch")
 TORCH.register_kernel("cpu", source=SOURCES / "mirror_list_torch.cpp", api="torch", flags=("-O0",))
-IN_CPP = [pytest.param(STRIDED, marks=pytest.mark.slow)]
+IN_CPP = [pytest.param(STRIDED, marks=pytest.mark.slow(cases=2))]
 # Libraries of their own; test_overlap.py and test_self_registering.py have kernels of these kinds.
 IN_CPP += [pytest.param(one, marks=pytest.mark.long) for one in (CONTIGUOUS, TORCH)]
 every_kind = pytest.mark.parametrize("operator", [REFERENCE, *IN_CPP], ids=lambda one: one.name)

@@ -168,7 +168,7 @@ def test_a_number_or_text_that_cannot_be_converted_is_named(
     assert str(caught.value).startswith(f"test_unusable::plus: argument {said}")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("value", [Tensor, b"x", NotImplemented, NoIndex()])
 def test_a_value_that_no_graph_can_contain_is_named_under_compile(value: Any) -> None:
     compiled = torch.compile(lambda *args, **kwargs: plus(*args, **kwargs), backend="eager")

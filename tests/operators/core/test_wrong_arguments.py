@@ -195,7 +195,7 @@ def test_a_call_that_is_differentiated_names_them_too(operator: opsmith.Operator
 TRACED = {"none", "hole", "strings", "triple", "float", "str", "tensor", "int tensor"}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("name", GOOD)
 def test_a_compiled_call_names_them_too(operator: opsmith.Operator, name: str) -> None:
     for thing in [t for wrong, t in WRONG if wrong == name and t in TRACED]:

@@ -256,7 +256,7 @@ def test_forward_mode_without_a_reference_is_refused_by_name(name: str, nesting:
         FORWARD[nesting](ops.PYTHON[name])
 
 
-@pytest.mark.built
+@pytest.mark.slow
 @pytest.mark.parametrize("nesting", [*REVERSE, *FORWARD])
 @pytest.mark.parametrize("name", ["cpp_reference", "cpp_hand", "cpp_operator"])
 def test_kernels_in_cpp_differentiate_as_those_in_python(name: str, nesting: str) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 import opsmith
 from opsmith.operators.dispatch.gates import autograd_gate
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=2)
 
 KERNEL = """
 #include <opsmith/kernel.h>

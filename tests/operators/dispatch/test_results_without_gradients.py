@@ -108,7 +108,7 @@ def test_a_backward_that_takes_another_number_of_gradients_is_refused_where_it_i
     operator.register_autograd(lambda ctx, *grads: grads[0])
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("how", ["reference", "by hand", "declared", "recorded"])
 def test_a_result_without_a_gradient_requires_none(how: str) -> None:
     operator = _registered(how)
@@ -128,7 +128,7 @@ def test_a_result_without_a_gradient_requires_none(how: str) -> None:
         assert not along[1].any()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("how", ["reference", "by hand", "declared"])
 def test_the_checks_of_gradients_leave_such_a_result_out(how: str) -> None:
     rows = ["gradient", "gradcheck", "double-backward", "compile"]

@@ -17,7 +17,7 @@ from opsmith.errors import BuildError
 from opsmith.targets.aotinductor import build_runner as building
 from opsmith.targets.exporting import artifact as artifacts
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=2)
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

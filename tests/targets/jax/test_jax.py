@@ -53,7 +53,7 @@ def compiled() -> Iterator[list[str]]:
     jax.monitoring.clear_event_listeners()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("changes", CALLS.values(), ids=CALLS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_kind_of_argument_arrives(loaded, changes, dtype) -> None:
@@ -81,21 +81,21 @@ def test_a_tensor_reaches_jax_as_a_copy_for_which_nothing_is_compiled(dtype, com
     assert not compiled
 
 
-@pytest.mark.built
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int16", "int32", "float16", "bfloat16"])
 def test_every_dtype_arrives(loaded, dtype) -> None:
     x = jnp.arange(12).reshape(3, 4).astype(dtype)
     assert (loaded.ops.reverse(x) == x[:, ::-1]).all()
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_threads_and_scratch_are_there(loaded) -> None:
     x = jnp.arange(40000.0).reshape(4000, 10)
     for _ in range(20):
         assert (loaded.ops.reverse(x) == x[:, ::-1]).all()
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_an_exception_in_a_thread_leaves_as_an_error(loaded) -> None:
     given = {**ARRAYS, "k": 1, "on": True, "sizes": (), "weights": (0.0, 0.0)}
     with pytest.raises(jax.errors.JaxRuntimeError, match="everything: thrown in a thread"):
@@ -104,7 +104,7 @@ def test_an_exception_in_a_thread_leaves_as_an_error(loaded) -> None:
         jax.block_until_ready(loaded.ops.everything(**given, mode="fail"))
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_under_jit_an_operator_is_one_call_of_the_kernel(loaded) -> None:
     f = jax.jit(lambda x: loaded.ops.reverse(loaded.ops.reverse(x) + 1))
     x = jnp.arange(6.0).reshape(2, 3)
@@ -158,7 +158,7 @@ def test_a_check_compiles_a_case_under_vmap_as_one_program(loaded, compiled) -> 
     assert len(compiled) == 1
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_vmap_without_a_parallel_dimension_calls_once_per_sample(loaded) -> None:
     x = jnp.arange(24.0).reshape(4, 2, 3)
     before = loaded.ops.reverse.library.calls()
@@ -179,7 +179,7 @@ ARRAYS = {
 NUMBERS = {"k": 1, "on": True, "sizes": (), "weights": (0.0, 0.0)}
 
 
-@pytest.mark.built
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -212,7 +212,7 @@ def test_arguments_that_do_not_fit_are_refused(loaded, changes, message) -> None
     assert str(caught.value).startswith("ort_test::everything: ")
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_a_number_that_jax_traces_says_how_to_fix_it(loaded) -> None:
     def f(k: Any) -> Any:
         return loaded.ops.everything(**{**ARRAYS, **NUMBERS, "k": k})
@@ -222,7 +222,7 @@ def test_a_number_that_jax_traces_says_how_to_fix_it(loaded) -> None:
     assert jax.jit(f, static_argnums=0)(1)[0].shape == (2, 3)
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_a_value_out_of_range_is_found_before_the_kernel_reads(loaded) -> None:
     with wide():
         given = {**ARRAYS, **NUMBERS, "index": jnp.array([0, 2])}
@@ -251,7 +251,7 @@ def test_an_operator_without_a_cpp_kernel_is_refused(tmp_path) -> None:
         opsmith.export(operators.python_only, target="jax", out=tmp_path / "dist")
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_the_artifact_says_what_it_is_and_which_operators_have_gradients(artifact) -> None:
     text = (artifact.folder / "README.md").read_text(encoding="utf-8")
     assert 'python -c "import every; help(every.' in text
@@ -261,7 +261,7 @@ def test_the_artifact_says_what_it_is_and_which_operators_have_gradients(artifac
     assert "README.md" in artifact.manifest.files
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_a_library_that_was_changed_is_not_loaded(artifact, tmp_path) -> None:
     shutil.copytree(artifact.folder / "every", tmp_path / "every")
     (library,) = (tmp_path / "every").glob("*reverse*.so")
@@ -300,14 +300,14 @@ assert not {"torch", "opsmith"} & set(sys.modules)
     )
 
 
-@pytest.mark.built
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [">f4", "O", "U3"])
 def test_an_array_of_a_dtype_that_jax_does_not_have_is_named(loaded, dtype: str) -> None:
     with pytest.raises(opsmith.ArgumentError, match="argument 'x' is an array of dtype"):
         loaded.ops.reverse(np.ones(3).astype(dtype))
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_a_number_whose_class_raises_or_that_is_too_large_is_named(loaded) -> None:
     x, total = jnp.ones((2, 3)), jnp.ones(3)
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import opsmith
 from opsmith import ExportError
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=2)
 
 INF, NAN = float("inf"), float("nan")
 #: Each pair of values once.

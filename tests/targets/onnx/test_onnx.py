@@ -62,7 +62,7 @@ def test_bev_pool_v2_becomes_standard_nodes(tmp_path, exporter):
     assert b"/gallery/" not in artifact.path("model.onnx").read_bytes()
 
 
-@pytest.mark.built
+@pytest.mark.slow
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
 @pytest.mark.parametrize("form", ["library", "inline"])
 def test_bev_pool_v2_runs_in_onnx_runtime(tmp_path, exporter, form):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import opsmith
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=2)
 
 EXPORTERS = ["dynamo", "torchscript"]
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import opsmith
 from opsmith import ArtifactError, ExportError
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=2)
 
 EXPORTERS = ("dynamo", "torchscript")
 

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 from opsmith.targets.onnxruntime import library
 
-pytestmark = pytest.mark.built  # three libraries for ONNX Runtime
+pytestmark = pytest.mark.slow  # three libraries for ONNX Runtime
 
 POSITIONS = 300
 TABLE = ctypes.c_void_p * POSITIONS

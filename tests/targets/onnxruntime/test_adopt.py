@@ -14,7 +14,7 @@ from torch.library import CustomOpDef
 import opsmith
 from opsmith import DeclarationError, ExportError
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=2)
 
 EXPORTERS = ("dynamo", "torchscript")
 ROWS = {0: torch.export.Dim("N")}

@@ -19,7 +19,7 @@ import opsmith
 from opsmith import ArgumentError, ArtifactError
 from opsmith.kernels.toolchain.audit import dynamic_symbols, is_torch
 
-pytestmark = pytest.mark.built  # an artifact with two libraries
+pytestmark = pytest.mark.slow  # an artifact with two libraries
 
 
 class Model(nn.Module):

@@ -32,7 +32,7 @@ def graph(loaded):
     return onnx.load(loaded.artifact.path("model.onnx")).graph
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("exporter", EXPORTERS)
 @pytest.mark.parametrize("form", FORMS)
 def test_tensors_are_initializers_and_numbers_attributes(export, exporter, form):

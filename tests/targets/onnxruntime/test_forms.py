@@ -17,7 +17,7 @@ from torch.export import Dim
 import opsmith
 from opsmith.targets.onnxruntime import library
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=2)
 
 EXPORTERS = ("dynamo", "torchscript")
 N = Dim("N")

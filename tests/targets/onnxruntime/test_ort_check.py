@@ -67,13 +67,13 @@ def test_a_kernel_that_does_not_run_in_a_passing_row_is_said_not_to():
     assert "the cpu kernel does not run there, as it is a Python function" in row.notes
 
 
-@pytest.mark.built
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WITHOUT_LIBRARY)
 def test_a_registered_translation(rows, name):
     assert rows["ort_test::scaled", name].status == "passed"
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_a_reference_that_cannot_be_traced_is_said(rows):
     for name in ("onnx-inline", "onnx-inline-torchscript"):
         row = rows["ort_test::opaque", name]

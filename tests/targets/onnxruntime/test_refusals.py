@@ -106,7 +106,7 @@ def test_such_an_argument_is_fine_in_the_inline_form(export):
     assert [use.form for use in loaded.artifact.manifest.operators] == ["inline"]
 
 
-@pytest.mark.built
+@pytest.mark.slow
 def test_a_dtype_that_the_kernel_does_not_have(refused):
     def model(x: Tensor) -> Tensor:
         return ops.positive_rows(x)[0]

@@ -23,7 +23,7 @@ import ort_operators as operators
 import python_operators as own
 from ort_calls import CALLS, arguments, expected
 
-pytestmark = pytest.mark.built  # a module of nanobind with three kernels
+pytestmark = pytest.mark.slow  # a module of nanobind with three kernels
 
 EVERY = [
     operators.everything,
@@ -48,7 +48,7 @@ def loaded(artifact: opsmith.Artifact) -> Any:
     return opsmith.load(artifact.folder)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("changes", CALLS.values(), ids=CALLS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_kind_of_argument_arrives(loaded, changes, dtype) -> None:

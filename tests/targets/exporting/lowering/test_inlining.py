@@ -27,7 +27,7 @@ from opsmith.targets.exporting.lowering.assumptions import (
 )
 from opsmith.targets.exporting.lowering.inlining import MakesConstants, _exclude_culprit
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=2)
 
 
 @opsmith.op("inlining_test::double")

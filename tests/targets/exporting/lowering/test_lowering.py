@@ -18,7 +18,7 @@ from opsmith.targets import prepare
 from opsmith.targets.exporting import lowering
 from opsmith.targets.exporting.lowering import Chooser, lower
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=2)
 
 
 @opsmith.op("lowering_test::copied")

@@ -20,7 +20,7 @@ from opsmith.checks.numerics.gradients import leaves_of
 from opsmith.targets.jax import proofs
 from opsmith.targets.jax.derivatives import derivative
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=2)
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy

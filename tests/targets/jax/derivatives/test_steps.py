@@ -41,7 +41,7 @@ def test_padding_fixes_no_size() -> None:
     assert not [text for text in texts if re.fullmatch(r"x\.shape\[.\] == [^01]", text)], texts
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("rows", [0, 1, 6])
 @pytest.mark.parametrize("by", [-1, 0, 3])
 def test_padding_has_the_gradient_of_the_reference(rows: int, by: int) -> None:
@@ -115,7 +115,7 @@ STEPS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("name", STEPS)
 def test_a_step_of_a_reference_has_its_value_and_gradient(name: str) -> None:
     step = STEPS[name]
