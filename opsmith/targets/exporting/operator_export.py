@@ -71,14 +71,14 @@ def obstacle(operator: Operator, kernel: Kernel | None, runtime: str) -> str | N
             f"{runtime} calls a C++ kernel, and the operator has none for the CPU. Add one: "
             f'{name}.register_kernel("cpu", source="{new_source(operator, HOST, ".cpp")}").'
         )
+    if kernel.device != HOST:
+        return f"{runtime} calls kernels for the CPU, and this one is for {kernel.device}."
     if kernel.entry is None:
         return (
             f"its CPU kernel {kernel.where} is written against PyTorch "
             f'(api="{kernel.source.api}"), which {runtime} does not have. Write it against '
             "<opsmith/kernel.h>."
         )
-    if kernel.device != HOST:
-        return f"{runtime} calls kernels for the CPU, and this one is for {kernel.device}."
     return None
 
 

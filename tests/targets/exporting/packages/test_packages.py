@@ -135,6 +135,9 @@ def test_what_has_no_kernel_for_a_runtime_says_what_to_add(tmp_path: Path) -> No
     assert why_not(elsewhere, elsewhere.kernels["xpu"]) == (
         "Some Runtime calls kernels for the CPU, and this one is for xpu."
     )
+    in_torch = declared("elsewhere_in_torch")
+    in_torch.register_kernel("xpu", source=path, api="torch")
+    assert "this one is for xpu" in str(why_not(in_torch, in_torch.kernels["xpu"]))
     (tmp_path / "elsewhere.cpp").write_text("")
     elsewhere.register_kernel("xpu", source=tmp_path / "elsewhere.cpp")
     advice = 'register_kernel("cpu", source="elsewhere_cpu.cpp")'  # the other is taken
