@@ -188,7 +188,7 @@ def cuda_on_cpu(trial: Trial) -> None:
         reproducible &= _same([call.tensors() for call in calls])
 
     trial.each(one, dtypes=dtypes, examples=trial.some(3))
-    for cohort, dtype in () if trial.only_registered else _cohorts(trial, dtypes):
+    for cohort, dtype in () if trial.cases.only_registered else _cohorts(trial, dtypes):
         trial.attribution.wrong, trial.counts.cohort = cohort.code, cohort.name
         trial.each(
             one,
@@ -197,7 +197,7 @@ def cuda_on_cpu(trial: Trial) -> None:
             examples=cohort.examples,
             registered_cases=False,
         )
-    if not trial.only_registered:
+    if not trial.cases.only_registered:
         _only_launch(trial, build)
     if not reproducible:
         trial.notes.append(

@@ -82,7 +82,7 @@ def determinism(trial: Trial) -> None:
             right = functools.cache(lambda: true_gradients(trial, case, cotangents))
             if not _is_compared(case, most_backward):
                 beyond["gradients"] = loop_sizes.limits(most_backward)
-            with trial.blaming("backward", rule.backward):
+            with trial.attribution.blaming("backward", rule.backward):
                 _repeat(
                     trial,
                     case,
@@ -110,7 +110,7 @@ def determinism(trial: Trial) -> None:
 
 def _sizes_with_time(trial: Trial) -> tuple[dict[str, int], dict[str, int]]:
     """Return the largest sizes for which there is time for right results, and for gradients."""
-    if trial.only_registered:
+    if trial.cases.only_registered:
         return {}, {}
     operator, dtype = trial.operator, trial.subject.favourite
     most = loop_sizes.largest_sizes(operator, dtype)

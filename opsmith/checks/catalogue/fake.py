@@ -36,7 +36,7 @@ from opsmith.signature.sizes.shapes import Fixed, Variadic
 )
 def fake(trial: Trial) -> None:
     """Try plain sizes in every layout, then symbolic sizes, none of which may become a number."""
-    trial.about("fake kernel", trial.operator.written_fake)
+    trial.attribution.about("fake kernel", trial.operator.written_fake)
 
     def plain(case: Case) -> None:
         trial.accept(case)

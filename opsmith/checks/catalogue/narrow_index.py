@@ -89,7 +89,7 @@ def _subjects(operator: Operator) -> list[Subject]:
 def narrow_index(trial: Trial) -> None:
     """Run the ends of calls in which each tensor in turn has more than 2**31 elements."""
     kernel = _built(trial)
-    small = kernel.author_case() if trial.only_registered else None
+    small = kernel.author_case() if trial.cases.only_registered else None
     small = small or small_case(
         trial.signature,
         Wanted(kernel.dtype, (3, 2, 4), ranks=(2,), lengths=(1,), seed=trial.settings.seed),
@@ -161,7 +161,7 @@ class _Kernel:
 
     def author_case(self) -> Case | None:
         """Return the author's smallest case whose tensors all have elements."""
-        cases = self.trial.author_cases(self.dtype)
+        cases = self.trial.cases.author_cases(self.dtype)
         return next((c for c in cases if all(t.numel() for _, t in c.tensors())), None)
 
     def is_taken(self, case: Case) -> bool:

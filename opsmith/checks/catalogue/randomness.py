@@ -80,7 +80,7 @@ def randomness(trial: Trial) -> None:
                 )
         if rule is None:
             return
-        with trial.blaming("distribution", rule.function):
+        with trial.attribution.blaming("distribution", rule.function):
             stated = [rule(case.values, result) for result in results]
         seed, offset = first.tolist()
         sizes = [values.numel() for values, _ in stated[0].values()]

@@ -93,7 +93,7 @@ def side_effects(trial: Trial) -> None:
                     trial.compare(call.tensors(), expected, phase.describe(), code=code)
 
     trial.each(alone, dtypes=dtypes, examples=trial.some(12), most=2)
-    trial.each_pair(both, dtypes=dtypes, wanted=_PAIRS, examples=trial.some(12))
+    trial.cases.each_pair(both, dtypes=dtypes, wanted=_PAIRS, examples=trial.some(12))
 
 
 def _leaves_settings(trial: Trial, case: Case) -> None:
@@ -249,7 +249,7 @@ def _many(trial: Trial, dtypes: tuple[str | None, ...]) -> None:
     for place, (case, truth) in enumerate(found[-2:], 1):
         last = place == len(found[-2:])
         calls = _EqualCalls(trial, case, truth, made)
-        trial.announce_case(case, "often")
+        trial.runner.announce_case(case, "often")
         try:
             made = calls.make(_LEAST if last else 0, began + trial.settings.seconds)
         except Failure as failure:

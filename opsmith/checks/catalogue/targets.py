@@ -259,7 +259,7 @@ def _exported(target: Target, proof: ModelProof, trial: Trial) -> None:
     # Since each export takes a while, one is enough: of the author's cases if two of them differ
     # only in sizes, otherwise of samples.
     if not any(
-        trial.each_pair(dynamic, dtypes=dtypes, wanted=_DYNAMIC, examples=examples)
+        trial.cases.each_pair(dynamic, dtypes=dtypes, wanted=_DYNAMIC, examples=examples)
         for examples in (0, 1)
     ):
         trial.notes.append("no two registered cases differ in sizes alone: exported fixed ones")

@@ -65,7 +65,7 @@ def opcheck(trial: Trial) -> None:
             if not _has_finite_gradients(trial, case):
                 left_out += 1
                 return
-            with trial.blaming("backward", trial.operator.rule.backward):
+            with trial.attribution.blaming("backward", trial.operator.rule.backward):
                 raise Failure(
                     f"only where gradients are recorded: {problem}", code="OPS-OPCHECK-FAILED"
                 )
@@ -163,7 +163,7 @@ def compiled(trial: Trial) -> None:
         _compile(trial, [first, second], "aot_eager", dynamic=True)
 
     trial.each(static, dtypes=dtypes, wanted=_SMALL, examples=2, most=2)
-    if not trial.each_pair(dynamic, dtypes=dtypes, wanted=_DYNAMIC, examples=2):
+    if not trial.cases.each_pair(dynamic, dtypes=dtypes, wanted=_DYNAMIC, examples=2):
         trial.notes.append("no two registered cases differ in sizes alone: not tried dynamic")
 
 
@@ -233,7 +233,7 @@ def _compare_calls(
             trial.compare(found.results, truth, how)
             gradients = true_gradients(trial, case, cotangents)
             if gradients is not None:
-                with trial.blaming("backward", trial.operator.rule.backward):
+                with trial.attribution.blaming("backward", trial.operator.rule.backward):
                     trial.compare(found.gradients(), gradients, how)
         else:
             arguments = case.make(trial.subject.device)
@@ -275,7 +275,7 @@ def export(trial: Trial) -> None:
     def dynamic(first: Case, second: Case) -> None:
         _export(trial, first, second)
 
-    if not trial.each_pair(dynamic, dtypes=dtypes, wanted=_DYNAMIC, examples=1):
+    if not trial.cases.each_pair(dynamic, dtypes=dtypes, wanted=_DYNAMIC, examples=1):
         trial.notes.append(
             "no two registered cases differ in sizes alone: exported with fixed ones"
         )

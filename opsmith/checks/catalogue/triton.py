@@ -79,7 +79,7 @@ def triton_interpreter(trial: Trial) -> None:
     trial.each(one, dtypes=favourite, examples=trial.some(5))
     # The interpreter is slow, and another dtype runs the same programs, so try fewer cases.
     trial.each(one, dtypes=dtypes[1:], examples=trial.some(10), most=3)
-    if not trial.only_registered:
+    if not trial.cases.only_registered:
         # A function that launches kernels receives tensors in their own memory layout, so try every
         # layout.
         families = [(Wanted(sizes=(0, 1)), 6), (Wanted(layouts=LAYOUTS), 6)]

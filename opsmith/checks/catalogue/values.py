@@ -111,7 +111,7 @@ def reference(trial: Trial) -> None:
 def _every_cohort(trial: Trial) -> None:
     trial.each(lambda case: _agrees(trial, case), wanted=Wanted(inexact=True))
     counts = {"normal": trial.counts.ran}
-    if not trial.only_registered:
+    if not trial.cases.only_registered:
         most = loop_sizes.largest_sizes(trial.operator, trial.subject.favourite)
         for cohort, dtype, examples in _cohorts(trial, most):
             if not examples:
@@ -306,6 +306,6 @@ def empty_sizes(trial: Trial) -> None:
     trial.need(
         trial.counts.ran,
         "no registered case has a size of 0 or 1, and register_cases(only=True) allows no others"
-        if trial.only_registered
+        if trial.cases.only_registered
         else "no argument has a dimension",
     )

@@ -69,9 +69,9 @@ def telling_cases(
     Returns:
         The chosen cases, and the parameters that never changed a result.
     """
-    author = [case for case in trial.author_cases(dtype) if case.numel <= MODEST]
+    author = [case for case in trial.cases.author_cases(dtype) if case.numel <= MODEST]
     found = [case for case in author if keep is None or keep(case)]
-    if not trial.only_registered and _varies(trial.signature):
+    if not trial.cases.only_registered and _varies(trial.signature):
         sampled = _sampled(trial, replace(wanted, dtype=dtype))
         found += [case for case in sampled if keep is None or keep(case)]
     return _CaseChooser(trial, found).choose()

@@ -196,7 +196,7 @@ class ModelExports:
         first, *others = calls
         try:
             more = f"in one model with {len(others)} other calls" if others else ""
-            self._trial.announce_case(first, more)
+            self._trial.runner.announce_case(first, more)
         except Failure as failure:
             if others:
                 raise _CannotError(str(failure)) from failure

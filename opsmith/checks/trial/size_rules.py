@@ -59,7 +59,7 @@ def tell_sizes(trial: Trial, failure: Failure, body: Callable[[Case], None]) -> 
     case = failure.case
     codes = ["OPS-VALUE-WRONG", "OPS-SIZE-BOUNDARY", "OPS-CALL-RAISED", "OPS-RESULT-UNWRITTEN"]
     codes += ["OPS-VALUE-NAN"] * (trial.counts.cohort == "normal")
-    if failure.code not in codes or case is None or failure.final or trial.only_registered:
+    if failure.code not in codes or case is None or failure.final or trial.cases.only_registered:
         return
     right: list[Facts] = []
     failing = [_facts(case)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -18,7 +17,6 @@ from opsmith.checks.isolation.call_ways import PLAIN
 from opsmith.checks.isolation.user_traceback import raised
 from opsmith.checks.numerics.comparison import compare
 from opsmith.checks.numerics.oracle import Expected
-from opsmith.checks.numerics.oracle_cache import Truth
 from opsmith.checks.report.case_counts import CaseCounts
 from opsmith.checks.report.rows import Status
 from opsmith.checks.trial.attribution import Attribution
@@ -134,11 +132,6 @@ class Trial:
         """The operator's signature."""
         return self.subject.signature
 
-    @property
-    def only_registered(self) -> bool:
-        """Return whether every case is registered by the author or given by the user."""
-        return self.cases.only_registered
-
     def some(self, part: int) -> int:
         """Return a fraction of the number of examples, at least 1.
 
@@ -179,37 +172,6 @@ class Trial:
         selection = CaseSelection(dtypes, wanted, examples, registered_cases, most, keep, adapt)
         self.cases.each(body, selection)
 
-    def each_pair(
-        self,
-        body: Callable[[Case, Case], None],
-        *,
-        dtypes: Sequence[str | None],
-        wanted: Wanted,
-        examples: int,
-    ) -> bool:
-        """Run `body` on pairs of cases that differ only in sizes; return whether any pair ran."""
-        return self.cases.each_pair(body, dtypes=dtypes, wanted=wanted, examples=examples)
-
-    def author_cases(self, dtype: str | None) -> list[Case]:
-        """Return the author's cases, the smallest first, or the cases that the user gave."""
-        return self.cases.author_cases(dtype)
-
-    def enter(self, case: Case, doing: str = "") -> None:
-        """Count `case`, and announce that it is about to run.
-
-        Raises:
-            Failure: this case ended a process before.
-        """
-        self.runner.enter(case, doing)
-
-    def announce_case(self, case: Case, doing: str = "") -> None:
-        """Announce that `case` is about to run, without counting it.
-
-        Raises:
-            Failure: this case ended a process before.
-        """
-        self.runner.announce_case(case, doing)
-
     # --- calling and comparing ---------------------------------------------------------------
 
     def make(self, case: Case) -> dict[str, Any]:
@@ -235,21 +197,6 @@ class Trial:
             RefusedError: the reference refuses the case.
         """
         return self.truths.truth(case)
-
-    def kept(
-        self,
-        case: Case,
-        compute: Callable[[Mapping[str, Any] | None], Truth],
-        beside: Sequence[Tensor] | None = None,
-    ) -> Truth:
-        """Return the right results for `case`, reusing those of another row of the run if possible.
-
-        Args:
-            case: the arguments.
-            compute: see `kept_truth`.
-            beside: the incoming gradients, if the results are gradients.
-        """
-        return self.truths.kept(case, compute, beside)
 
     def accept(self, case: Case) -> None:
         """Run the reference on a sampled `case`, to make sure that it accepts the case.
@@ -334,14 +281,6 @@ class Trial:
     def raised(self, error: BaseException) -> str:
         """Describe an exception of a call, with the innermost line that is the user's."""
         return raised(error)
-
-    def about(self, what: str, function: object) -> None:
-        """Attribute later failures to a function of the user's, if there is one."""
-        self.attribution.about(what, function)
-
-    def blaming(self, what: str, function: object) -> AbstractContextManager[None]:
-        """Attribute failures inside the block to a function of the user's, if there is one."""
-        return self.attribution.blaming(what, function)
 
     def need(self, condition: object, reason: str) -> None:
         """State a precondition of the check.

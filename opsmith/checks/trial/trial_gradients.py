@@ -30,7 +30,7 @@ def samples_for_gradients(trial: Trial) -> Wanted:
     Right gradients of a reference that loops in Python are computed step by step, which takes
     seconds in large sizes.
     """
-    if trial.only_registered:
+    if trial.cases.only_registered:
         return Wanted()
     most = loop_sizes.largest_sizes(trial.operator, trial.subject.favourite, by_steps=True)
     if most:
@@ -125,4 +125,4 @@ def true_gradients(
     def compute(known: Mapping[str, Any] | None) -> Expected | None:
         return expected_gradients(trial.operator, case.values, cotangents, function, known)
 
-    return compute(None) if function is not None else trial.kept(case, compute, cotangents)
+    return compute(None) if function is not None else trial.truths.kept(case, compute, cotangents)

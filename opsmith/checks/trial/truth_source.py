@@ -52,7 +52,13 @@ class TruthSource:
         compute: Callable[[Mapping[str, Any] | None], Truth],
         beside: Sequence[Tensor] | None = None,
     ) -> Truth:
-        """Return the right results for `case`, reusing those of another row of the run."""
+        """Return the right results for `case`, reusing those of another row of the run if possible.
+
+        Args:
+            case: the arguments.
+            compute: see `kept_truth`.
+            beside: the incoming gradients, if the results are gradients.
+        """
         once = case.sampled and self.settings.repeats == 1
         if not (self.settings.truths and self.settings.shared) or once:
             return compute(None)

@@ -37,7 +37,7 @@ def need_gradient(trial: Trial) -> None:
     operator = trial.operator
     trial.need(has_gradient(operator), "no gradient declared")
     trial.need(_any_float(trial), "no argument is floating point")
-    trial.about("backward", operator.rule.backward)
+    trial.attribution.about("backward", operator.rule.backward)
     trial.attribution.wrong, trial.attribution.raises = "OPS-GRADIENT-WRONG", "OPS-GRADIENT-RAISED"
 
 
