@@ -173,14 +173,14 @@ def no_shrinking(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The descriptions of all cases that a check enters in this process, as it goes on."""
-    from opsmith.checks.trial.trial import Trial
+    from opsmith.checks.trial.case_runner import CaseRunner
 
     found: list[str] = []
-    enter = Trial.enter
+    enter = CaseRunner.enter
 
-    def note(self: Any, case: Any, what: str = "") -> None:
-        found.append(what)
-        enter(self, case, what)
+    def note(self: Any, case: Any, doing: str = "") -> None:
+        found.append(doing)
+        enter(self, case, doing)
 
-    monkeypatch.setattr(Trial, "enter", note)
+    monkeypatch.setattr(CaseRunner, "enter", note)
     return found
