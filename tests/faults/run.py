@@ -24,6 +24,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE / "in_cuda"), str(HERE.parents[1] / "benchmarks")]
+sys.path.append(str(HERE.parent / "emulators" / "cuda"))
 
 import figures  # noqa: E402
 import torch  # noqa: E402
