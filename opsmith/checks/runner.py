@@ -14,7 +14,7 @@ from typing import Any
 
 from opsmith.checks.cases.case import FAILED_BEFORE, Case
 from opsmith.checks.cases.disagreement import equal_sizes, other_shape
-from opsmith.checks.cases.failure import Failure, Inapplicable
+from opsmith.checks.cases.failure import HURRIED, Failure, Inapplicable
 from opsmith.checks.cases.reruns.failure_database import (
     Stored,
     beside,
@@ -285,7 +285,7 @@ def _isolated(
         return None
     if worker.hung:
         if limit < settings.time_limit:
-            first = f"{row.message} (less than usual, since {history.hung[0]} hung)"
+            first = f"{row.message} {HURRIED} {history.hung[0]} hung)"
             row = replace(row, message=first)
         history.hung.append(check.name)
     return row

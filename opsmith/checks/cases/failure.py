@@ -7,6 +7,8 @@ from opsmith.operators.core.validation import ResultError, SharedMemoryError
 
 #: The line of a failure of which no call returned.
 LIFELESS = "No call of the kernel returned, whatever the sizes and dtypes."
+#: What a failure says of a call that had less time than others, as an earlier one hung.
+HURRIED = "(less than usual, since"
 #: The beginning of the line of a failure that says which sizes have it.
 SIZES_TOLD = "sizes: "
 #: Message for a result that changes after its call.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opsmith.checks.cases.failure import LIFELESS, SIZES_TOLD
+from opsmith.checks.cases.failure import HURRIED, LIFELESS, SIZES_TOLD
 from opsmith.checks.report import rows
 from opsmith.checks.report.rows import MEMORY, RACES, Row
 
@@ -16,8 +16,9 @@ _APART = ("TARGET-", "COMPILE-", "EXPORT-", "SHARDING-", "VALIDATION-", "CHECK-"
 
 def turn(row: Row) -> tuple[int, bool]:
     """Return the place of a row's failure among those of its kernel, the cause of others first."""
-    # `reference` tries most cases, and tells the smallest.
-    return rows.turn(row), row.check != "reference" or LIFELESS in row.message
+    # `reference` tries most cases, and tells the smallest, unless it had little time for each.
+    hurried = LIFELESS in row.message or HURRIED in row.message
+    return rows.turn(row), row.check != "reference" or hurried
 
 
 def is_plain(row: Row) -> bool:
