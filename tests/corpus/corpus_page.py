@@ -27,6 +27,7 @@ class Tally:
 
     Attributes:
         row: the row's name.
+        operators: the number of operators of which it ran to its end.
         ran: operator-seeds in which it ran to its end.
         flags: those in which it failed, and nothing excuses that.
         excused: those in which it failed, through PyTorch or a runtime.
@@ -35,6 +36,7 @@ class Tally:
     """
 
     row: str
+    operators: int
     ran: int
     flags: int
     excused: int
@@ -71,21 +73,25 @@ def tallies(
 ) -> list[Tally]:
     """Return what became of each row, in this order, and of all rows together at the end."""
     counts: dict[str, Counter[str]] = {row: Counter() for row in order}
+    operators: dict[str, set[str]] = {row: set() for row in order}
     for one in every:
         for row, status in one.rows.items():
             pardoned = status == "failed" and (one.operator, row) in excused
             counts[row]["excused" if pardoned else status] += 1
-    found = [_tally(row, count) for row, count in counts.items() if count]
+            if status in ("passed", "failed"):
+                operators[row].add(one.operator)
+    found = [_tally(row, operators[row], count) for row, count in counts.items() if count]
     whole: Counter[str] = Counter()
     for count in counts.values():
         whole.update(count)
-    return [*found, _tally("all", whole)]
+    return [*found, _tally("all", set().union(*operators.values()), whole)]
 
 
-def _tally(row: str, count: Counter[str]) -> Tally:
+def _tally(row: str, operators: set[str], count: Counter[str]) -> Tally:
     ran = count["passed"] + count["failed"] + count["excused"]
     return Tally(
         row,
+        len(operators),
         ran,
         count["failed"],
         count["excused"],
@@ -108,9 +114,9 @@ def interval(flagged: int, ran: int) -> tuple[float, float]:
 def table(found: Sequence[Tally]) -> str:
     """Return the table of rows."""
     lines = [
-        "| row | operator-seeds | flags | rate, 95 % interval | PyTorch's or a runtime's |"
-        " cut short | not applicable |",
-        "|---|---|---|---|---|---|---|",
+        "| row | operators | operator-seeds | flags | rate, 95 % interval |"
+        " PyTorch's or a runtime's | cut short | not applicable |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for one in found:
         low, high = interval(one.flags, one.ran)
@@ -119,8 +125,8 @@ def table(found: Sequence[Tally]) -> str:
         cut = f"{one.cut} ({100 * one.cut / one.tried:.1f} %)" if one.cut else "0"
         name = f"`{one.row}`" if one.row != "all" else "all rows"
         lines.append(
-            f"| {name} | {one.ran} | {one.flags} | {rate if one.ran else '–'} | {one.excused} | "
-            f"{cut} | {one.absent} |"
+            f"| {name} | {one.operators} | {one.ran} | {one.flags} | {rate if one.ran else '–'} | "
+            f"{one.excused} | {cut} | {one.absent} |"
         )
     return "\n".join(lines)
 
@@ -137,15 +143,27 @@ def kinds(every: Sequence[Result], excused: dict[tuple[str, str], str]) -> str:
         if not own:
             continue
         wrong = {flag.partition(": ")[0] for flag in flags(own, excused)}
-        low, high = (100 * end for end in interval(len(wrong), len(own)))
+        seeds = len({(one.operator, one.seed) for one in own})
+        low, high = (100 * end for end in interval(len(wrong), seeds))
         loads = sorted(one.load for one in own)
         drawn = ", ".join(map(str, sorted({one.examples for one in own})))
         lines.append(
-            f"| {name} | {len({one.operator for one in own})} | {len(own)} | {len(wrong)} | "
-            f"{100 * len(wrong) / len(own):.1f} % ({low:.1f} to {high:.1f}) | {drawn} | "
+            f"| {name} | {len({one.operator for one in own})} | {seeds} | {len(wrong)} | "
+            f"{100 * len(wrong) / seeds:.1f} % ({low:.1f} to {high:.1f}) | {drawn} | "
             f"{loads[len(loads) // 2]} ({loads[0]} to {loads[-1]}) |"
         )
     return "\n".join(lines)
+
+
+def versions(every: Sequence[Result]) -> str:
+    """Return how many operator-seeds ran under which version of the checks, the last one first."""
+    found: dict[str, list[Result]] = {}
+    for one in sorted(every, key=lambda one: one.day, reverse=True):
+        found.setdefault(one.checks, []).append(one)
+    return "Versions of the checks: " + ", ".join(
+        f"{f'`{name}`' if name else 'not kept'} ({own[0].day}) for {len(own)}"
+        for name, own in sorted(found.items(), key=lambda pair: -len(pair[1]))
+    )
 
 
 #: What the page calls each kind of operator.
@@ -153,6 +171,8 @@ WORDS = {
     "adopted": "PyTorch's, as `opsmith adopt` drafts them",
     "kernel": "PyTorch's as kernels, with its decomposition or itself as the reference",
     "numpy": "PyTorch's as kernels, with its test suite's NumPy or SciPy as the reference",
+    "library": 'PyTorch\'s as C++ behind `api="torch"`, with its decomposition or itself',
+    "formula": "C++'s standard functions in a loop, with PyTorch's operator as the reference",
     "gallery": "the gallery",
     "today": "[today's operators](../../examples/todays_operators/README.md)",
     "twin": "right twins of planted faults",
@@ -169,6 +189,7 @@ def write(path: Path = PAGE, kept: Path | None = None) -> None:
     order = [one.name for one in all_checks()]
     parts = {
         "kinds": kinds(every, excused),
+        "versions": versions(every),
         "rows": table(tallies(every, excused, order)),
         "flags": _listed(flags(every, excused), "No flag is unexplained."),
         "drafts": drafts(),

@@ -1,10 +1,13 @@
 """Keep what became of each operator of the corpus with each seed: a line of text for each.
 
-The first line names the rows; in the others a letter stands for the status of each row.
+The first line names the rows; in the others a letter stands for the status of each row. A line
+belongs to one version of the checks: rows that run again under a later one leave the older line.
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable
@@ -14,6 +17,9 @@ from pathlib import Path
 from typing import Any
 
 FILE = Path(__file__).parent / "results.txt"
+#: The folder of the checks, and what in it only shows what they found.
+_CHECKS = Path(__file__).parents[2] / "opsmith" / "checks"
+_SHOWN = ("report", "reproduction")
 #: The letter of each status.
 LETTERS = {
     "passed": ".",
@@ -40,6 +46,7 @@ class Result:
         load: how many processes wanted to run on this machine, on average over the last minute.
         seconds: how long it took.
         day: the day of the run.
+        checks: a digest of the checks that ran; empty where nobody kept it.
     """
 
     operator: str
@@ -50,6 +57,18 @@ class Result:
     load: int = 0
     seconds: int = 0
     day: str = ""
+    checks: str = ""
+
+
+@functools.cache
+def digest() -> str:
+    """Return a digest of the sources that decide what a row says."""
+    found = hashlib.sha256()
+    for file in sorted(_CHECKS.rglob("*")):
+        part = file.relative_to(_CHECKS)
+        if file.suffix in (".py", ".cpp", ".h", ".j2") and part.parts[0] not in _SHOWN:
+            found.update(f"{part}\0".encode() + file.read_bytes())
+    return found.hexdigest()[:8]
 
 
 def of_rows(label: str, seed: int, given: Iterable[Any], examples: int, seconds: float) -> Result:
@@ -63,9 +82,13 @@ def of_rows(label: str, seed: int, given: Iterable[Any], examples: int, seconds:
         if row.status == "failed":
             codes[row.check] = row.code
     load = round(os.getloadavg()[0])
-    return Result(
-        label, seed, rows, codes, examples, load, round(seconds), date.today().isoformat()
-    )
+    day = date.today().isoformat()
+    return Result(label, seed, rows, codes, examples, load, round(seconds), day, digest())
+
+
+def refused(label: str, seed: int, examples: int, codes: dict[str, str]) -> Result:
+    """Return the result of an operator that cannot be declared."""
+    return Result(label, seed, {}, codes, examples, day=date.today().isoformat(), checks=digest())
 
 
 def _is_worse(status: str, other: str) -> bool:
@@ -84,27 +107,37 @@ def read(path: Path | None = None) -> list[Result]:
 
 
 def _read(names: list[str], line: str) -> Result:
-    operator, seed, day, examples, load, seconds, letters, *codes = line.split()
+    operator, seed, day, checks, examples, load, seconds, letters, *codes = line.split()
     rows = {
         name: _STATUS[letter]
         for name, letter in zip(names, letters, strict=False)
         if letter != _ABSENT
     }
     found = dict(one.split("=") for one in codes)
-    return Result(operator, int(seed), rows, found, int(examples), int(load), int(seconds), day)
+    numbers = int(examples), int(load), int(seconds)
+    return Result(operator, int(seed), rows, found, *numbers, day, checks.strip("-"))
 
 
 def add(result: Result, path: Path | None = None) -> None:
-    """Write a result; the rows that an earlier run had and this one has not are kept."""
-    known = {(one.operator, one.seed): one for one in read(path)}
-    before = known.get((result.operator, result.seed))
-    if before is not None:
-        codes = {name: code for name, code in before.codes.items() if name not in result.rows}
-        result = replace(
-            result, rows={**before.rows, **result.rows}, codes={**codes, **result.codes}
-        )
-    known[result.operator, result.seed] = result
-    write(known.values(), path)
+    """Write a result; rows that earlier runs had and this one has not are kept."""
+    kept = []
+    for one in read(path):
+        if (one.operator, one.seed) == (result.operator, result.seed):
+            one = _without(one, result.rows)
+            if one.checks == result.checks:
+                rows, codes = {**one.rows, **result.rows}, {**one.codes, **result.codes}
+                result = replace(result, rows=rows, codes=codes)
+            if one.checks == result.checks or not one.rows:
+                continue
+        kept.append(one)
+    write([*kept, result], path)
+
+
+def _without(one: Result, rows: Iterable[str]) -> Result:
+    """Return a result without some of its rows, and without a refusal to declare the operator."""
+    left = {name: status for name, status in one.rows.items() if name not in rows}
+    codes = {name: code for name, code in one.codes.items() if name in left}
+    return replace(one, rows=left, codes=codes)
 
 
 def write(results: Iterable[Result], path: Path | None = None) -> None:
@@ -112,7 +145,7 @@ def write(results: Iterable[Result], path: Path | None = None) -> None:
     path = path or FILE
     from opsmith.checks import all_checks
 
-    kept = sorted(results, key=lambda one: (one.operator, one.seed))
+    kept = sorted(results, key=lambda one: (one.operator, one.seed, one.day, one.checks))
     used = {name for one in kept for name in one.rows}
     names = [one.name for one in all_checks() if one.name in used]
     lines = ["# " + " ".join(names), *(_line(names, one) for one in kept)]
@@ -126,7 +159,7 @@ def _line(names: list[str], one: Result) -> str:
     letters = "".join(marks) or _ABSENT
     codes = [f"{name}={code}" for name, code in sorted(one.codes.items())]
     numbers = (one.examples, one.load, one.seconds)
-    fields = [one.operator, one.seed, one.day or "-", *numbers, letters, *codes]
+    fields = [one.operator, one.seed, one.day or "-", one.checks or "-", *numbers, letters, *codes]
     return " ".join(map(str, fields))
 
 

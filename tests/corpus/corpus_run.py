@@ -3,6 +3,7 @@
     python tests/corpus/corpus_run.py draft               declare PyTorch's operators
     python tests/corpus/corpus_run.py check               the operators that have no result yet
     python tests/corpus/corpus_run.py check sort --again  operators whose names contain this
+    python tests/corpus/corpus_run.py check --stale       also what earlier versions of checks ran
     python tests/corpus/corpus_run.py check --seeds 2 --share 2/4 --kinds kernel
     python tests/corpus/corpus_run.py table               write docs/explanation/corpus.md
 
@@ -25,6 +26,7 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1])]
 
+import corpus_compiled  # noqa: E402
 import corpus_drawn  # noqa: E402
 import corpus_house  # noqa: E402
 import corpus_page  # noqa: E402
@@ -34,16 +36,18 @@ import torch  # noqa: E402
 
 from opsmith.operators.adoption.adopt import overload_of  # noqa: E402
 
-_HELP = "quick: without the rows that compile and export; long: those alone"
-KINDS = ("kernel", "adopted", "numpy", *corpus_house.KINDS)
+_HELP = "quick: without the rows that compile or export; long: those alone"
+KINDS = ("kernel", "adopted", "numpy", "library", "formula", *corpus_house.KINDS)
+#: Rows that have time for compilers, and leave them to the kernel.
+_CHEAP = ("side-effects", "statefulness")
 #: Operators that share one run, whose imports they share.
 _TOGETHER = 25
 #: Seconds after which a run is ended, for each of its operators.
 _SECONDS = 200
 
 
-def main() -> int:
-    """Draft, check or write the table."""
+def options(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=("draft", "check", "table", "some"))
     parser.add_argument("names", nargs="*", help="parts of operators' names")
@@ -51,28 +55,38 @@ def main() -> int:
     parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=KINDS)
     parser.add_argument("--share", default="1/1", help="2/4: the second quarter of the operators")
     parser.add_argument("--again", action="store_true", help="also what has a result")
+    parser.add_argument("--stale", action="store_true", help="also what other checks than now ran")
+    parser.add_argument("--minutes", type=float, default=1e9, help="begin nothing after this long")
     parser.add_argument("--rows", default="all", choices=("all", "quick", "long"), help=_HELP)
     parser.add_argument("--examples", type=int, default=60, help="how many cases a row draws")
     parser.add_argument("--only", nargs="*", default=[], help="these rows alone")
-    options = parser.parse_args()
-    if options.what == "draft":
-        for one in corpus_suite.draft_all(options.names):
+    return parser.parse_args(given)
+
+
+def main() -> int:
+    """Draft, check or write the table."""
+    asked = options()
+    if asked.what == "draft":
+        for one in corpus_suite.draft_all(asked.names):
             print(f"{one.name:40} {'drafted' if one.drafted else one.refused}", flush=True)
         return 0
-    if options.what == "table":
+    if asked.what == "table":
         corpus_page.write()
         return 0
-    if options.what == "some":
-        return check(options.names, options.seeds[0], _rows(options), options.examples)
+    if asked.what == "some":
+        return check(asked.names, asked.seeds[0], _rows(asked), asked.examples)
     flagged = 0
-    for rows in ("quick", "long") if options.rows == "all" else (options.rows,):
-        options.rows = rows
-        left = list(_left(options))
-        print(f"{len(left)} operator-seeds to check, {rows} rows", flush=True)
-        for seed in options.seeds:
-            mine = [label for label, own in left if own == seed]
+    ends = time.monotonic() + 60 * asked.minutes
+    for rows in ("quick", "long") if asked.rows == "all" else (asked.rows,):
+        asked.rows = rows
+        due = list(left(asked))
+        print(f"{len(due)} operator-seeds to check, {rows} rows", flush=True)
+        for seed in asked.seeds:
+            mine = [label for label, own in due if own == seed]
             for k in range(0, len(mine), _TOGETHER):
-                flagged += _apart(mine[k : k + _TOGETHER], seed, options)
+                if time.monotonic() > ends:
+                    return int(flagged > 0)
+                flagged += _apart(mine[k : k + _TOGETHER], seed, asked)
     return int(flagged > 0)
 
 
@@ -85,11 +99,14 @@ def labels(kinds: Sequence[str]) -> list[str]:
     """Return every operator of the corpus: ``kernel/aten::add.Tensor``."""
     found: list[str] = []
     drafted = sorted(
-        (one for one in corpus_suite.index().values() if one.drafted), key=lambda one: one.name
+        (one for one in corpus_suite.index().values() if one.drafted and not _is_random(one.name)),
+        key=lambda one: one.name,
     )
     for kind in kinds:
         if kind in corpus_house.KINDS:
             found += corpus_house.operators(kind)
+        elif kind in ("library", "formula"):
+            found += [f"{kind}/{name}" for name in corpus_compiled.names_of(kind)]
         else:
             found += [f"{kind}/{one.name}" for one in drafted if kind != "numpy" or one.compared]
     return found
@@ -100,28 +117,30 @@ def _is_random(name: str) -> bool:
     return torch.Tag.nondeterministic_seeded in overload_of(name).tags
 
 
-def _left(options: argparse.Namespace) -> Iterator[tuple[str, int]]:
-    own, _, count = options.share.partition("/")
-    every = labels(options.kinds)[int(own) - 1 :: int(count)]
-    wanted = set(_rows(options))
+def left(asked: argparse.Namespace) -> Iterator[tuple[str, int]]:
+    """Yield the operators and seeds that are to be checked."""
+    own, _, count = asked.share.partition("/")
+    every = labels(asked.kinds)[int(own) - 1 :: int(count)]
+    wanted = set(_rows(asked))
     known = {
         (one.operator, one.seed)
         for one in corpus_results.read()
         if not one.rows or wanted & set(one.rows)
+        if not asked.stale or one.checks == corpus_results.digest()
     }
     for label in every:
-        for seed in options.seeds:
-            named = not options.names or any(part in label for part in options.names)
-            if named and (options.again or (label, seed) not in known):
+        for seed in asked.seeds:
+            named = not asked.names or any(part in label for part in asked.names)
+            if named and (asked.again or (label, seed) not in known):
                 yield label, seed
 
 
-def _apart(some: list[str], seed: int, options: argparse.Namespace) -> int:
+def _apart(some: list[str], seed: int, asked: argparse.Namespace) -> int:
     """Check some operators in a process of their own; return how many were flagged."""
     command = [sys.executable, __file__, "some", *some, "--seeds", f"{seed}:{seed + 1}"]
-    command += ["--rows", options.rows, "--examples", str(options.examples)]
-    if options.only:
-        command += ["--only", *options.only]
+    command += ["--rows", asked.rows, "--examples", str(asked.examples)]
+    if asked.only:
+        command += ["--only", *asked.only]
     try:
         quiet = {**os.environ, "PYTHONWARNINGS": "ignore", "OMP_WAIT_POLICY": "passive"}
         limit = _SECONDS * len(some)
@@ -131,12 +150,14 @@ def _apart(some: list[str], seed: int, options: argparse.Namespace) -> int:
         return 1
 
 
-def _rows(options: argparse.Namespace) -> list[str]:
+def _rows(asked: argparse.Namespace) -> list[str]:
     from opsmith.checks import all_checks
 
-    wanted = options.rows == "long"
-    return options.only or [
-        one.name for one in all_checks() if not one.flag and one.compiles == wanted
+    wanted = asked.rows == "long"
+    return asked.only or [
+        one.name
+        for one in all_checks()
+        if not one.flag and (one.compiles and one.name not in _CHEAP) == wanted
     ]
 
 
@@ -156,7 +177,7 @@ def check(
         except Exception as error:
             print(f"{label}: cannot be declared: {type(error).__name__}: {error}", flush=True)
             refused = {"declaration": type(error).__name__}
-            corpus_results.add(corpus_results.Result(label, seed, {}, refused, examples))
+            corpus_results.add(corpus_results.refused(label, seed, examples, refused))
             flagged += 1
     labels = {id(operator): label for label, operator in operators.items()}
     plan = [

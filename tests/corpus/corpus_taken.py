@@ -3,7 +3,8 @@
 `adopted` is the draft as it is; its reference is the operator in double precision. `kernel` takes
 the declaration for a new operator: its kernel calls PyTorch's operator, its reference is PyTorch's
 decomposition of it, where there is one, and both run the test suite's samples. `numpy` has the test
-suite's own reference, in NumPy or SciPy.
+suite's own reference, in NumPy or SciPy. `library` and `formula` have kernels in C++, of
+`corpus_compiled`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import corpus_compiled
 import torch
 from corpus_suite import DRAFTS, Drafted, entries, index, stem_of
 from torch import Tensor
@@ -61,7 +63,7 @@ def adopted(name: str, module: str) -> AdoptedOperator:
     return draft_of(name)
 
 
-def kernel(name: str, module: str) -> Operator:
+def kernel(name: str, module: str, namespace: str = "corpus", **given: Any) -> Operator:
     """Return an operator whose kernel is PyTorch's operator, and its reference a decomposition."""
     draft = draft_of(name)
     reference = decomposed(draft)
@@ -69,7 +71,19 @@ def kernel(name: str, module: str) -> Operator:
     if differentiable and not has_gradient(draft, reference):
         # It decomposes into ``prims``, which have no derivatives.
         reference = draft.overload
-    return _declared("corpus", draft, reference, module, differentiable=differentiable)
+    return _declared(namespace, draft, reference, module, differentiable=differentiable, **given)
+
+
+def library(name: str, module: str) -> Operator:
+    """Return the same operator with a kernel in C++ that calls PyTorch's function."""
+    source = opsmith.cpp(corpus_compiled.library())
+    return kernel(name, module, "corpus_library", source=source, api="torch", flags=("-O1",))
+
+
+def formula(name: str, module: str) -> Operator:
+    """Return the same operator with a kernel in C++ that calls C++'s standard functions."""
+    text = corpus_compiled.formula_of(draft_of(name), stem_of(name).removeprefix("aten_"), name)
+    return kernel(name, module, "corpus_formula", source=opsmith.cpp(text))
 
 
 def numpy(name: str, module: str) -> Operator:
@@ -110,6 +124,7 @@ def _declared(
     module: str,
     *,
     differentiable: bool,
+    **given: Any,
 ) -> Operator:
     declared = draft.reference.__wrapped__
     signature = draft.signature
@@ -140,7 +155,10 @@ def _declared(
         where=signature.where,
         autograd="reference" if differentiable else None,
     )
-    operator.register_kernel("cpu")(call)
+    if given:
+        operator.register_kernel("cpu", **given)
+    else:
+        operator.register_kernel("cpu")(call)
     if not signature.shaped:
         operator.register_fake(call)
     for function in draft.cases:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import corpus_compiled
 import corpus_drawn
 import corpus_page
 import corpus_results
@@ -73,6 +74,28 @@ def test_the_reference_is_the_decomposition_and_the_samples_are_the_suites():
     assert with_gradient and operator.rule.reference
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("folder")
+def test_kernels_in_cpp_call_pytorchs_functions_and_cpps(monkeypatch):
+    monkeypatch.setattr(corpus_compiled, "LIBRARY", ("aten::asinh",))
+    corpus_compiled.library.cache_clear()
+    x = torch.randn(5)
+    for kind in ("library", "formula"):
+        operator = corpus_run.declared(f"{kind}/aten::asinh")
+        before = operator.kernels["cpu"].calls
+        torch.testing.assert_close(operator(x), x.asinh())
+        assert operator.kernels["cpu"].calls == before + 1
+    corpus_compiled.library.cache_clear()
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_operator_that_cpp_cannot_call_by_its_draft_has_no_function(monkeypatch):
+    draft = corpus_taken.draft_of("aten::asinh")
+    assert "at::_ops::asinh::call(self)" in corpus_compiled._call_of("aten::asinh")
+    monkeypatch.setattr(corpus_taken, "draft_of", lambda name: draft)
+    assert corpus_compiled._call_of("aten::add.Tensor") == ""  # the draft lacks 'other'
+
+
 def test_what_is_excused_is_no_flag(tmp_path):
     file = tmp_path / "excused.txt"
     file.write_text(f"# why\n{WRONG} reference: PyTorch 0.1: `a: b`\n")
@@ -84,7 +107,7 @@ def test_what_is_excused_is_no_flag(tmp_path):
     ]
     assert list(corpus_page.flags(every, excused)) == [f"{WRONG}, seed 0: fake (OPS-X)"]
     values, fake, whole = corpus_page.tallies(every, excused, ["reference", "fake", "vmap"])
-    assert (values.ran, values.flags, values.excused) == (2, 0, 1)
+    assert (values.operators, values.ran, values.flags, values.excused) == (2, 2, 0, 1)
     assert (fake.ran, fake.flags, fake.cut) == (1, 1, 1)
     assert (whole.row, whole.ran, whole.flags) == ("all", 3, 1)
 
@@ -99,6 +122,42 @@ def test_results_are_kept_row_by_row(tmp_path):
     assert wrong.rows == {"reference": "not run", "fake": "passed", "vmap": "passed"}
     assert wrong.codes == {}
     assert file.read_text().startswith("# reference fake vmap\n")
+
+
+def test_rows_of_other_checks_keep_their_line_until_they_run_again(tmp_path):
+    file = tmp_path / "results.txt"
+    old = Result(RIGHT, 0, {"fake": "failed", "vmap": "passed"}, {"fake": "A"}, checks="old")
+    corpus_results.add(old, file)
+    corpus_results.add(Result(RIGHT, 0, {"fake": "passed"}, {}, checks="new"), file)
+    new, rest = corpus_results.read(file)
+    assert (new.checks, new.rows) == ("new", {"fake": "passed"})
+    assert (rest.checks, rest.rows, rest.codes) == ("old", {"vmap": "passed"}, {})
+    corpus_results.add(Result(RIGHT, 0, {"vmap": "cut short"}, {}, checks="new"), file)
+    (new,) = corpus_results.read(file)
+    assert new.rows == {"fake": "passed", "vmap": "cut short"}
+
+
+def test_an_operator_that_can_be_declared_now_has_no_refusal_any_more(tmp_path):
+    file = tmp_path / "results.txt"
+    corpus_results.add(corpus_results.refused(RIGHT, 0, 8, {"declaration": "LoadError"}), file)
+    corpus_results.add(Result(RIGHT, 0, {"fake": "passed"}, {}, checks="new"), file)
+    (one,) = corpus_results.read(file)
+    assert (one.rows, one.codes) == ({"fake": "passed"}, {})
+
+
+def test_what_earlier_checks_ran_is_run_again_if_asked(monkeypatch):
+    monkeypatch.setattr(corpus_run, "labels", lambda kinds: [RIGHT, WRONG, "kernel/aten::sin"])
+    rows = {"fake": "passed"}
+    kept = [Result(RIGHT, 0, rows, checks="old"), Result(WRONG, 0, rows, checks="now")]
+    monkeypatch.setattr(corpus_results, "read", lambda: kept)
+    monkeypatch.setattr(corpus_results, "digest", lambda: "now")
+
+    def left(*words):
+        return list(corpus_run.left(corpus_run.options(["check", "--rows", "quick", *words])))
+
+    assert left() == [("kernel/aten::sin", 0)]
+    assert left("--stale") == [(RIGHT, 0), ("kernel/aten::sin", 0)]
+    assert left("--again") == [(RIGHT, 0), (WRONG, 0), ("kernel/aten::sin", 0)]
 
 
 def test_the_interval_is_wilsons():
