@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from emulators.__main__ import SETTINGS, emulate
 from opsmith.cli import adopt, artifacts, bench, cache, check, judge, output, show, wheel
 from opsmith.cli.options import AsJson, Debug, Files, wants_tracebacks
 from opsmith.errors import INCOMPLETE, BuildError, MissingDependencyError, OpsmithError
@@ -244,6 +245,7 @@ def _write_compile_commands(operators: list[Any]) -> None:
 
 check.register(app)
 judge.register(app)
+app.command(context_settings=SETTINGS)(emulate)
 
 
 @app.command()

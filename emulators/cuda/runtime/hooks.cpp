@@ -13,6 +13,7 @@ namespace {
 [[gnu::always_inline]] inline void access(void* address, uint64_t bytes, bool write,
                                           const void* place) {
   using namespace emulated;
+  if (state().program && !state().in_device) return;  // its memory is closed to the host
   emulated::access(
       {static_cast<char*>(address), bytes, write ? Does::writes : Does::reads, Kind::plain, place});
 }
@@ -64,6 +65,10 @@ HOOK void* __tsan_memset(void* to, int value, size_t bytes) {
   access(to, bytes, true, __builtin_return_address(0));
   return memset(to, value, bytes);
 }
+// What the linker puts in place of calls whose size is not constant (--wrap).
+HOOK void* __wrap_memcpy(void*, const void*, size_t) __attribute__((alias("__tsan_memcpy")));
+HOOK void* __wrap_memmove(void*, const void*, size_t) __attribute__((alias("__tsan_memmove")));
+HOOK void* __wrap_memset(void*, int, size_t) __attribute__((alias("__tsan_memset")));
 HOOK void __tsan_vptr_update(void**, void*) {}
 HOOK void __tsan_vptr_read(void**) {}
 HOOK void __tsan_func_entry(void*) {}

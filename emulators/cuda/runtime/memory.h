@@ -108,6 +108,7 @@ class Guarded {
 #endif
   }
   char* data() const { return data_; }
+  void allow(int protection) const { mprotect(start_ + around_, total_ - 2 * around_, protection); }
   uint64_t size() const { return size_; }
   uint64_t around() const { return around_; }  // the bytes of each inaccessible range
   bool is_vast() const { return around_ != guard; }
@@ -126,12 +127,19 @@ struct Watched {
   // one.
   uint32_t granule = 1, granule_bits = 0;
   Pages shadow;
+  bool all_known = false;  // every byte was written
   std::string name;
   std::unique_ptr<Guarded> own;  // where this runtime allocated it
+  // Of a whole program; see program.cpp.
+  bool for_host = false;
+  int allowed = PROT_READ | PROT_WRITE, used = PROT_NONE;
+  std::string used_by;
+  Place used_at;
+  uint64_t freed = 0;  // its bytes, before it was freed
 
   Watched(const Region& given, bool is_shared)
       : region(given), shared(is_shared), name(given.name) {
-    granule_bits = region.element >= 4 ? 2 : region.element >= 2 ? 1 : 0;
+    granule_bits = region.element >= 4 || region.element == 0 ? 2 : region.element >= 2 ? 1 : 0;
     granule = 1u << granule_bits;
     if (!region.vast) shadow = Pages((region.size / granule + 1) * sizeof(Granule));
   }
@@ -140,7 +148,8 @@ struct Watched {
   }
   bool near(const void* address) const {
     const auto at = static_cast<const char*>(address);
-    return at >= region.data - region.guard && at < region.data + region.size + region.guard;
+    return at >= region.data - region.guard &&
+           at < region.data + region.size + freed + region.guard;
   }
   Granule& granule_at(uint64_t offset) const {
     return reinterpret_cast<Granule*>(shadow.data())[offset >> granule_bits];
@@ -149,22 +158,27 @@ struct Watched {
   // "element 3 of argument 'x'"
   std::string element(const void* address) const {
     const auto offset = static_cast<const char*>(address) - region.data;
-    return "element " + std::to_string(static_cast<uint64_t>(offset) / region.element) + " of " +
+    return unit() + " " + std::to_string(static_cast<uint64_t>(offset) / unit_bytes()) + " of " +
            name;
   }
   // "2 elements past the end of argument 'x' (10 elements)"
   std::string outside(const void* address, uint64_t bytes) const {
+    if (freed != 0) return element(address);
     const char* at = static_cast<const char*>(address);
     const char* end = region.data + region.size;
-    const auto element = static_cast<int64_t>(region.element);
+    const auto element = static_cast<int64_t>(unit_bytes());
     const bool past = at + bytes > end;
     const int64_t distance = past ? (at + bytes - end + element - 1) / element
                                   : (region.data - at + element - 1) / element;
-    const uint64_t count = region.size / region.element;
-    return std::to_string(distance) + (distance == 1 ? " element" : " elements") +
+    const uint64_t count = region.size / unit_bytes();
+    return std::to_string(distance) + " " + unit() + (distance == 1 ? "" : "s") +
            (past ? " past the end of " : " before the start of ") + name + " (" +
-           std::to_string(count) + (count == 1 ? " element)" : " elements)");
+           std::to_string(count) + " " + unit() + (count == 1 ? ")" : "s)");
   }
+
+ private:
+  std::string unit() const { return region.element == 0 ? "byte" : "element"; }
+  uint64_t unit_bytes() const { return region.element == 0 ? 1 : region.element; }
 };
 
 }  // namespace emulated

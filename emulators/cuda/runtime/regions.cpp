@@ -47,42 +47,58 @@ void mark_written(Watched& watched, const void* data, uint64_t bytes) {
   const State& s = state();
   if (watched.region.read_only || watched.region.vast) return;
   const auto begin = static_cast<uint64_t>(static_cast<const char*>(data) - watched.region.data);
-  for (uint64_t offset = begin; offset < begin + bytes; ++offset) {
+  if (bytes == watched.region.size && !watched.shared) {
+    watched.all_known = true;
+    return;
+  }
+  const uint32_t since = since_when(watched);
+  for (uint64_t offset = begin; offset < begin + bytes;) {
     Granule& granule = watched.granule_at(offset);
-    const uint32_t since = since_when(watched);
     if (granule.known_time < since) granule.known = 0;
-    granule.known |= 1u << (offset % watched.granule);
+    const uint64_t first = offset % watched.granule;
+    const uint64_t count = std::min(watched.granule - first, begin + bytes - offset);
+    granule.known |= ((1u << count) - 1) << first;
     granule.known_time = s.time;
+    offset += count;
   }
 }
+
+namespace {
+
+void take_variable(const Declared& one) {
+  State& s = state();
+  Dl_info where;
+  if (dladdr(one.data, &where) == 0 || where.dli_fbase != s.library) return;
+  Region region;
+  const std::string name = std::string("variable '") + one.name + "'";
+  region.name = name.c_str();
+  region.data = one.data;
+  region.size = one.bytes;
+  region.element = one.element;
+  region.written = true;
+  region.guard = kApart;
+  Watched& watched = s.regions.emplace_back(region, false);
+  watched.region.name = watched.name.c_str();
+  prepare(watched);
+  Range& all = s.variables_at;
+  if (all.begin == nullptr || one.data < all.begin) all.begin = one.data;
+  const uint64_t taken = (one.bytes + kApart - 1) / kApart * kApart;
+  all.end = std::max(all.end, static_cast<const char*>(one.data) + taken);
+}
+
+}  // namespace
 
 void take_variables() {
   State& s = state();
   s.variables_at = {};
-  for (const Declared& one : s.declared) {
-    Dl_info where;
-    if (dladdr(one.data, &where) == 0 || where.dli_fbase != s.library) continue;
-    Region region;
-    const std::string name = std::string("variable '") + one.name + "'";
-    region.name = name.c_str();
-    region.data = one.data;
-    region.size = one.bytes;
-    region.element = one.element;
-    region.written = true;
-    region.guard = kApart;
-    Watched& watched = s.regions.emplace_back(region, false);
-    watched.region.name = watched.name.c_str();
-    prepare(watched);
-    Range& all = s.variables_at;
-    if (all.begin == nullptr || one.data < all.begin) all.begin = one.data;
-    const uint64_t taken = (one.bytes + kApart - 1) / kApart * kApart;
-    all.end = std::max(all.end, static_cast<const char*>(one.data) + taken);
-  }
+  for (const Declared& one : s.declared) take_variable(one);
 }
 
 DeviceVariable::DeviceVariable(const char* name, void* data, uint64_t bytes, uint64_t element)
     : data_(data) {
-  state().declared.push_back({name, static_cast<char*>(data), bytes, element});
+  State& s = state();
+  s.declared.push_back({name, static_cast<char*>(data), bytes, element});
+  if (s.program) take_variable(s.declared.back());
 }
 DeviceVariable::~DeviceVariable() {
   std::erase_if(state().declared, [&](const Declared& one) { return one.data == data_; });
@@ -201,30 +217,60 @@ char* shared_memory_at(uint64_t address, const char* what, Place place) {
        place);
 }
 
-void* allocate(uint64_t bytes, uint64_t element) {
+void* allocate(uint64_t bytes, uint64_t element, const char* what, Place place, bool for_host) {
   State& s = state();
+  if (s.program && bytes > uint64_t{8} << 30) return nullptr;
+  const std::string name = std::string("memory of ") + what + told(place);
   auto memory = std::make_unique<Guarded>(bytes, 256, s.fill, s.ends_only);
   Region region;
-  region.name = "memory of cudaMalloc";
+  region.name = name.c_str();
   region.data = memory->data();
   region.size = bytes;
   region.element = element;
   region.guard = memory->around();
   region.vast = region.repeats = memory->is_vast();
+  region.written = for_host;  // by the host, unseen
   Watched& watched = s.regions.emplace_back(region, false);
+  watched.region.name = watched.name.c_str();
+  prepare(watched);
   watched.own = std::move(memory);
+  watched.for_host = for_host;
+  if (s.program && !for_host) allow(watched, PROT_NONE);
   return watched.region.data;
 }
 
-void release(void* data) {
-  // A later access is reported as one to memory that was freed.
-  for (Watched& watched : state().regions) {
-    if (watched.own != nullptr && watched.region.data == data) {
-      watched.region.size = 0;
-      watched.name = "memory that was freed";
-      return;
-    }
+namespace {
+
+// A later access is reported as one to memory that was freed.
+void mark_freed(Watched& watched, const std::string& name) {
+  watched.freed = watched.region.size;
+  watched.region.size = 0;
+  watched.name = name;
+}
+
+}  // namespace
+
+void release(void* data, const char* what, Place place) {
+  State& s = state();
+  if (s.program) synchronise();
+  for (Watched& watched : s.regions) {
+    if (watched.own == nullptr || watched.region.data != data) continue;
+    if (!s.program) return mark_freed(watched, "memory that was freed");
+    if (watched.region.size == 0 && watched.freed != 0) break;
+    mark_freed(watched, watched.name + ", which was freed" + told(place));
+    watched.shadow = Pages();
+    watched.own->allow(PROT_READ | PROT_WRITE);
+    madvise(watched.own->data(), watched.own->size(), MADV_DONTNEED);
+    watched.own->allow(PROT_NONE);
+    return;
   }
+  if (!s.program || data == nullptr) return;
+  const Watched* near = region_near(data);
+  stop("memory",
+       std::string(what) + " takes " +
+           (near != nullptr ? near->element(data) : "memory that no function of CUDA's gave") +
+           ": it is to have the beginning of memory that is not freed yet",
+       place);
 }
 
 void watch_memory(const Region& region) {
@@ -244,9 +290,7 @@ void watch_memory(const Region& region) {
 
 void forget_memory(const void* data) {
   for (Watched& watched : state().regions) {
-    if (watched.region.data != data) continue;
-    watched.region.size = 0;
-    watched.name = "memory that was freed";
+    if (watched.region.data == data) mark_freed(watched, "memory that was freed");
   }
 }
 
@@ -310,20 +354,36 @@ void host_runs(const char* what, const void* data, Place place) {
        place);
 }
 
-void host_fills(void* data, int value, uint64_t bytes, const char* what, Place place) {
+void host_fills(void* data, int value, uint64_t bytes, const char* what, Place place, bool waits) {
   Watched* watched = host_region(data, bytes, true, what, place);
   ++state().time;
   if (watched != nullptr) mark_written(*watched, data, bytes);
-  std::memset(data, value, moved(watched, bytes));
+  {
+    const Work work("", what, place);
+    std::memset(data, value, moved(watched, bytes));
+  }
+  if (waits && watched != nullptr && watched->for_host) synchronise();
 }
 
-void host_copies(void* to, const void* from, uint64_t bytes, const char* what, Place place) {
-  host_region(from, bytes, false, what, place);
+void host_copies(void* to, const void* from, uint64_t bytes, const char* what, Place place, Way way,
+                 bool waits) {
+  const Watched* source = host_region(from, bytes, false, what, place);
   Watched* watched = host_region(to, bytes, true, what, place);
+  if (state().program && bytes != 0) {
+    if (waits) synchronise();
+    check_way(source, from, way == Way::device_to_host || way == Way::device_to_device, way, what,
+              "source", place);
+    check_way(watched, to, way == Way::host_to_device || way == Way::device_to_device, way, what,
+              "destination", place);
+  }
   ++state().time;
   if (watched != nullptr) mark_written(*watched, to, bytes);
   if (watched == nullptr && state().launches_only) state().unsure = true;
-  std::memmove(to, from, moved(watched, bytes));
+  {
+    const Work work("", what, place);
+    std::memmove(to, from, moved(watched, bytes));
+  }
+  if (state().program && waits) synchronise();
 }
 
 }  // namespace emulated

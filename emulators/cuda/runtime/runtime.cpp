@@ -75,6 +75,11 @@ void stop(const char* kind, const std::string& text, Place place, const std::str
   if (s.watcher != nullptr) {
     s.telling = true;
     if (s.ends_only && s.unsure) kind = "unsure";
+    if (!s.refused.empty()) {
+      // What comes after a kernel that did not run is no cause.
+      const std::string cause = s.refused + ", and the program does not ask for the error";
+      s.watcher->fault("launch", cause.c_str(), s.refused_at, text.c_str(), place);
+    }
     s.watcher->fault(kind, text.c_str(), place, also.c_str(), also_place);
     std::abort();  // a watcher does not return
   }
@@ -110,6 +115,7 @@ void begin_call(Watcher* watcher) {
   s.launches_only = watcher != nullptr && watcher->seed() == no_threads;
   s.ends_only = watcher != nullptr && watcher->seed() == vast::ends_only;
   s.unsure = false;
+  s.program = watcher != nullptr && watcher->is_program();
   s.random = Random(watcher != nullptr ? watcher->seed() : s.calls);
   s.fill = watcher != nullptr ? watcher->fill() : 0xFF;
   s.regions.clear();
@@ -136,6 +142,7 @@ void begin_call(Watcher* watcher) {
 void end_call() {
   State& s = state();
   s.watcher = nullptr;
+  s.program = false;
   s.regions.clear();
   s.found.clear();
   s.mutex.unlock();
@@ -155,7 +162,8 @@ uint64_t allowed_shared_bytes(const Launch& launch) {
   return most;
 }
 
-void check(const Launch& launch) {
+// Returns whether a launch runs: an error of a program's that it looks at is none of ours.
+bool check(const Launch& launch) {
   const dim3 &grid = launch.grid, &block = launch.block;
   const std::string how = std::string("the launch of ") + launch.kernel + " with grid " +
                           triple(grid) + " and block " + triple(block);
@@ -180,13 +188,22 @@ void check(const Launch& launch) {
                ? ": cudaFuncSetAttribute(cudaFuncAttributeMaxDynamicSharedMemorySize) of this "
                  "kernel allows more"
                : ", and no device has them");
-  } else if (state().watcher != nullptr && launch.default_stream) {
+  } else if (state().watcher != nullptr && launch.default_stream && !state().program) {
     why =
         "it is on the default stream, which knows nothing of the work on the call's: pass "
         "opsmith::cuda_stream(ctx), or at::cuda::getCurrentCUDAStream() in PyTorch's host code, as "
         "the fourth of <<<…>>>, or use opsmith::launch";
   }
-  if (!why.empty()) stop("launch", how + " is refused: " + why, launch.place);
+  if (why.empty()) return true;
+  const std::string text = how + " is refused: " + why;
+  State& s = state();
+  if (!s.program) stop("launch", text, launch.place);
+  s.error = 9;  // cudaErrorInvalidConfiguration
+  if (s.refused.empty()) {
+    s.refused = text;
+    s.refused_at = launch.place;
+  }
+  return false;
 }
 
 // The main function of every fiber: runs one thread after the other.
@@ -302,9 +319,13 @@ void launch(const Launch& launch) {
     stop("launch", "a kernel is launched by device code, which opsmith does not emulate",
          launch.place);
   }
-  if (!s.unsure) check(launch);
-  if (s.launches_only) return;
+  if (!s.unsure && !check(launch)) return;
+  if (s.launches_only || (s.program && is_repeated(launch))) return;
+  if (s.time > UINT32_MAX / 4 * 3) {
+    stop("limit", "the program is too long to be watched to its end", launch.place);
+  }
   take_regions();
+  const Work work("the launch of ", launch.kernel, launch.place);
   gridDim = launch.grid;
   blockDim = launch.block;
   s.running = &launch;
@@ -370,7 +391,7 @@ void host_only(const char* name, Place place) {
 }
 
 void check_stream(const void* stream, const char* what, Place place) {
-  if (state().watcher == nullptr || stream != nullptr) return;
+  if (state().watcher == nullptr || stream != nullptr || state().program) return;
   stop("launch",
        std::string(what) +
            " is on the default stream, which knows nothing of the work on the "

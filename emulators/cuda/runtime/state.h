@@ -154,6 +154,7 @@ struct State {
   bool launches_only = false;
   bool ends_only = false;  // only the last blocks of a grid run
   bool unsure = false;     // something may have been read that no thread has computed
+  bool program = false;    // a whole program runs; see program.cpp
   std::deque<Watched> regions;
   Found found;
   std::vector<Range> images;       // code and globals of libraries
@@ -200,6 +201,14 @@ struct State {
   std::string asked;      // the algorithm that was last asked for the size of its storage
   uint64_t asked_in = 0;  // and the call
   bool telling = false;   // the watcher's own code is running
+
+  // The whole program.
+  bool works = false;   // code of CUDA's accesses memory in place of the host
+  int error = 0;        // the last one, which cudaGetLastError returns
+  std::string refused;  // why a launch did not run, until the program asks for the error
+  Place refused_at;
+  uint64_t launches = 0, skipped = 0;
+  std::unordered_map<std::string, uint64_t> repeated;  // by kernel, grid, block and arguments
 };
 
 extern State only_state;
@@ -230,6 +239,33 @@ void prepare(Watched& watched);
 Watched* region_of(const void* address);
 Watched* region_near(const void* address);
 void mark_written(Watched& watched, const void* data, uint64_t bytes);
+[[noreturn]] void stop_outside(const Watched& watched, const void* address, uint64_t bytes,
+                               bool write, const void* place);
+
+// --- whole programs ------------------------------------------------------------------------------
+
+// " at file.cu:3"; empty where the line is not known.
+std::string told(Place place);
+// Sets what the program may do with memory of the device.
+void allow(Watched& watched, int protection);
+// Work on the device, for which memory is open to be read and written, and noted as used.
+class Work {
+ public:
+  Work(const char* kind, const char* what, Place place);
+  ~Work();
+  Work(const Work&) = delete;
+  Work& operator=(const Work&) = delete;
+
+ private:
+  const char *kind_, *what_;
+  Place place_;
+  bool before_;
+};
+// Refuses a copy whose direction is not that of its memory.
+void check_way(const Watched* watched, const void* data, bool of_device, Way way, const char* what,
+               const char* end, Place place);
+// Returns whether a launch was repeated often enough.
+bool is_repeated(const Launch& launch);
 uint32_t since_when(const Watched& watched);
 
 }  // namespace emulated

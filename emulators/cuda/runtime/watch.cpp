@@ -131,10 +131,13 @@ constexpr const char* kOther = "the other access";
 
 [[gnu::noinline, gnu::cold]] void remark_unwritten(const Watched& watched, const void* address,
                                                    const void* place) {
-  if (state().remarked) return;
-  remark(name_of(*state().current) + " read " + watched.element(address) +
-             ", which nothing had written",
-         at(place));
+  State& s = state();
+  const bool forbidden = !watched.shared && s.watcher->forbids_unwritten();
+  if (s.remarked && !forbidden) return;
+  const std::string text =
+      name_of(*s.current) + " read " + watched.element(address) + ", which nothing had written";
+  if (forbidden) stop("unwritten", text, at(place));
+  remark(text, at(place));
 }
 
 // Checks the bytes `mask` of one granule.
@@ -144,7 +147,7 @@ void look(const Watched& watched, Granule& granule, const Access& one, uint32_t 
   const uint32_t known_since = since_when(watched);
   const uint32_t known = granule.known_time >= known_since ? granule.known : 0;
   const bool reads = one.does == Does::reads;
-  if (one.does != Does::writes && (known & mask) != mask) {
+  if (one.does != Does::writes && (known & mask) != mask && !watched.all_known) {
     remark_unwritten(watched, one.address, one.place);
   }
   const Stamp& last = granule.write;
@@ -179,14 +182,6 @@ void look(const Watched& watched, Granule& granule, const Access& one, uint32_t 
   granule.write = stamp;
   granule.known = known | mask;
   granule.known_time = std::max(known_since, granule.known_time);
-}
-
-[[noreturn, gnu::noinline, gnu::cold]] void stop_outside(const Watched& watched,
-                                                         const void* address, uint64_t bytes,
-                                                         bool write, const void* place) {
-  const State& s = state();
-  const std::string who = s.in_device ? name_of(*s.current) : "the host";
-  stop("bounds", who + (write ? " wrote " : " read ") + watched.outside(address, bytes), at(place));
 }
 
 [[noreturn, gnu::noinline, gnu::cold]] void stop_host(const Watched& watched, const void* address,
@@ -285,9 +280,17 @@ void settle_write() {
 
 }  // namespace
 
+[[gnu::noinline, gnu::cold]] void stop_outside(const Watched& watched, const void* address,
+                                               uint64_t bytes, bool write, const void* place) {
+  const State& s = state();
+  const std::string who = s.in_device ? name_of(*s.current) : "the host";
+  stop("bounds", who + (write ? " wrote " : " read ") + watched.outside(address, bytes), at(place));
+}
+
 bool access(const Access& one) {
   State& s = state();
   if (s.watcher == nullptr || s.telling) return false;
+  if (s.program && !s.in_device) return false;
   if (s.pending.active) settle_write();
   if (s.in_device && is_own(one.address)) return false;
   if (!s.doubtful.empty() && one.writes()) settle_doubtful();

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from emulators.lines import lines_of
 
 if TYPE_CHECKING:
     from opsmith.checks.harness.build import Build
@@ -30,17 +31,11 @@ def innermost(places: Sequence[str], build: Build) -> str:
         as without binutils.
     """
     known = [place[1:] for place in places if place.startswith("=")]
-    tool = shutil.which("addr2line")
     own = [place.split(" ", 1)[0] for place in places if place.endswith(str(build.library))]
-    library = build.with_lines() if tool is not None and own else None
-    if tool is None or library is None:
+    library = build.with_lines() if own and shutil.which("addr2line") is not None else None
+    if library is None:
         return (known or [""])[0]
-    # The address of a frame is that of the instruction after the call.
-    addresses = [f"{max(int(address, 16) - 1, 0):x}" for address in own]
-    done = subprocess.run(
-        [tool, "-i", "-e", str(library), *addresses], capture_output=True, text=True
-    )
-    lines = [line.split(" (")[0] for line in done.stdout.splitlines() if not line.startswith("?")]
+    lines = lines_of(library, [int(address, 16) for address in own])
     users = [line for line in lines if _is_users(line, build)]
     others = [line for line in lines if not Path(line).is_relative_to(_OWN)]
     return (users or known or others or lines or [""])[0]

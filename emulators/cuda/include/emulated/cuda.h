@@ -38,6 +38,9 @@
 #include <emulated/device.h>
 #include <emulated/host.h>
 #include <emulated/math.h>
+#ifdef OPSMITH_WHOLE_PROGRAM
+#include <emulated/host_program.h>
+#endif
 #include <emulated/vectors.h>
 
 #include <cassert>

@@ -70,6 +70,13 @@ class Watcher {
                      Place also_place) = 0;
   // Reports a possible cause of wrong results, which is otherwise harmless.
   virtual void remark(const char* text, Place place) = 0;
+  // Whether the call is a whole program: its work may be on the default stream, and the host may
+  // not access the memory of the device.
+  virtual bool is_program() { return false; }
+  // Whether a read of global memory that nothing had written is a fault.
+  virtual bool forbids_unwritten() { return false; }
+  // How often a launch runs that is repeated with the same arguments.
+  virtual uint64_t repeats() { return UINT64_MAX; }
 
  protected:
   ~Watcher() = default;
@@ -105,10 +112,19 @@ struct Launch {
 OPSMITH_EMULATED_EXPORT void launch(const Launch& launch);
 
 // The host copies or fills device memory.
+enum class Way { host_to_host, host_to_device, device_to_host, device_to_device, any };
 OPSMITH_EMULATED_EXPORT void host_copies(void* to, const void* from, uint64_t bytes,
-                                         const char* what, Place place);
+                                         const char* what, Place place, Way way = Way::any,
+                                         bool waits = true);
 OPSMITH_EMULATED_EXPORT void host_fills(void* data, int value, uint64_t bytes, const char* what,
-                                        Place place);
+                                        Place place, bool waits = false);
+// The host waits for the device.
+OPSMITH_EMULATED_EXPORT void synchronise();
+// The code of the last error of a program's, which looks at it.
+OPSMITH_EMULATED_EXPORT int last_error(bool forget);
+OPSMITH_EMULATED_EXPORT int set_error(int code);
+// A function of CUDA's that is declared, so that programs compile, and not emulated.
+[[noreturn]] OPSMITH_EMULATED_EXPORT void not_emulated(const char* what, Place place);
 // The host is about to run an algorithm on `data`, which must not be in device memory.
 OPSMITH_EMULATED_EXPORT void host_runs(const char* what, const void* data, Place place);
 // An algorithm is asked for the size of its temporary storage, or is given storage.
@@ -118,8 +134,11 @@ OPSMITH_EMULATED_EXPORT void takes_storage(const char* what, uint64_t given, uin
 // Refuses the default stream in place of the call's.
 OPSMITH_EMULATED_EXPORT void check_stream(const void* stream, const char* what, Place place);
 
-OPSMITH_EMULATED_EXPORT void* allocate(uint64_t bytes, uint64_t element = 1);
-OPSMITH_EMULATED_EXPORT void release(void* data);
+// An element of 0 bytes: the type is not known. Memory `for_host` is the host's too.
+OPSMITH_EMULATED_EXPORT void* allocate(uint64_t bytes, uint64_t element = 1,
+                                       const char* what = "cudaMalloc", Place place = {},
+                                       bool for_host = false);
+OPSMITH_EMULATED_EXPORT void release(void* data, const char* what = "cudaFree", Place place = {});
 
 // For an allocator of the host's, which has memory of the device beside this runtime's. Memory that
 // begins where known memory does takes its place.

@@ -1,5 +1,3 @@
 // In place of ROCm's header.
-#pragma once
-
 #include <cuda_fp16.h>
 #include <hip/hip_runtime.h>

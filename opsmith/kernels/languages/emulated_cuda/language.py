@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import emulators.cuda
+from emulators.cuda import compiling
+from emulators.cuda.compiling import INCLUDE
 from emulators.cuda.obstacles import Obstacle, obstacle_of
 from emulators.cuda.own_code import NoParserError, OwnCode, read_own_code
 from emulators.cuda.rewriting import rewrite
@@ -25,33 +27,14 @@ from opsmith.kernels.toolchain.units import Generated, Unit
 if TYPE_CHECKING:
     from opsmith.kernels.source import KernelSource
 
-#: Headers of the CUDA toolkit, of which `INCLUDE` has stand-ins, and the emulation itself.
 EMULATION = Path(emulators.cuda.__file__).parent
-INCLUDE = EMULATION / "include"
-_RUNTIME = EMULATION / "runtime"
 #: The headers of opsmith are none of the user's.
 _OPSMITH = Path(__file__).parents[3]
 _BEGINS_WITH = "opsmith/detail/emulated.h"
-# The flags that nvcc and a C++ compiler share; other flags of nvcc are dropped.
-_COMMON_FLAGS = ("-D", "-U", "-I", "-std=")
 _SANITIZE = "-fsanitize="
 #: Defines the number of threads in a warp, for a kernel and for the runtime.
 _WARP = "-DOPSMITH_WARP="
 USUAL_WARP = 32
-#: Have the compiled code report accesses and undefined behaviour to the runtime; see
-#: runtime/hooks.cpp.
-_WATCHED = (
-    "-fsanitize=thread",
-    "-fsanitize=alignment,bounds,integer-divide-by-zero,signed-integer-overflow",
-    "-fno-sanitize-recover=all",
-)
-#: Report accesses through `volatile` as such; and do not move a read to where its value is used,
-#: which may be behind the question of whether the element exists.
-_WATCHED_BY_GCC = ("--param=tsan-distinguish-volatile=1", "-fno-tree-sink")
-_WATCHED_BY_CLANG = (
-    *("-mllvm", "-tsan-distinguish-volatile=1"),
-    *("-mllvm", "-instcombine-code-sinking=0"),
-)
 
 
 class Emulation(Language):
@@ -130,11 +113,10 @@ class CudaOnCpu(Emulation, Cuda):
             include_dirs=(INCLUDE, *source.include_dirs),
             defines=DEVICES["cpu"].compile_definitions,
             flags=(
-                # CUDA code reads memory through pointers of other types, which nvcc allows.
-                "-fno-strict-aliasing",
+                compiling.ALIASING,
                 "-O1" if self._watches(source) else "-O2",
-                *line_flags(source.what),
-                *common_flags(source.flags),
+                *flags_for_lines(source.what),
+                *compiling.common_flags(source.flags),
                 *self._watches(source),
             ),
             begins_with=_BEGINS_WITH,
@@ -173,40 +155,18 @@ class CudaOnCpu(Emulation, Cuda):
         }
 
 
-def line_flags(what: str) -> tuple[str, ...]:
-    """Return the flags that add line numbers to an object, which messages need.
-
-    Args:
-        what: the title of the object, for messages.
-    """
-    # With DWARF 5, addr2line of binutils 2.40 looks for a unit's first function in the rewritten
-    # file.
-    flags = ("-g1", "-gdwarf-4")
-    # For each class, GCC 12 walks through all other classes of its namespace: more than half of the
-    # time that PyTorch's headers take.
-    gcc = compilers.find_compiler(what).is_gcc
-    return (*flags, "-femit-struct-debug-detailed=none") if gcc else flags
+def flags_for_lines(what: str) -> tuple[str, ...]:
+    """Return the flags that add line numbers to an object; `what` is its title, for messages."""
+    return compiling.line_flags(gcc=compilers.find_compiler(what).is_gcc)
 
 
 def watching_flags(source: KernelSource) -> tuple[str, ...]:
     """Return the flags that have the code of a source report its accesses to the runtime."""
-    gcc = compilers.find_compiler(source.what).is_gcc
-    return (*_WATCHED, *(_WATCHED_BY_GCC if gcc else _WATCHED_BY_CLANG))
+    return compiling.watching_flags(gcc=compilers.find_compiler(source.what).is_gcc)
 
 
 def _sanitizers(source: KernelSource) -> tuple[str, ...]:
     return tuple(flag for flag in source.flags if flag.startswith(_SANITIZE))
-
-
-def common_flags(flags: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the flags that a C++ compiler understands as nvcc does, with their separate values."""
-    kept = []
-    own = (_SANITIZE, "-fno-", *_COMMON_FLAGS)
-    for position, flag in enumerate(flags):
-        follows = position > 0 and flags[position - 1] in ("-D", "-U", "-I", "-include")
-        if follows or flag == "-include" or flag.startswith(own):
-            kept.append(flag)
-    return tuple(kept)
 
 
 def runtime(sanitizers: tuple[str, ...], defines: tuple[str, ...] = ()) -> Path:
@@ -217,12 +177,10 @@ def runtime(sanitizers: tuple[str, ...], defines: tuple[str, ...] = ()) -> Path:
         defines: flags that choose the size of a warp.
     """
     kind = "_".join(flag.removeprefix(_SANITIZE) for flag in sanitizers)
-    # Compile the sources as one unit, since their headers take as long to compile as they do.
-    sources = "".join(f'#include "{path.name}"\n' for path in sorted(_RUNTIME.glob("*.cpp")))
     return Recipe(
         f"opsmith_cuda_on_cpu{kind and '_'}{kind}",
-        generated={"emulation.cpp": sources},
-        include_dirs=[INCLUDE, _RUNTIME],
+        generated={"emulation.cpp": compiling.runtime_source()},
+        include_dirs=[INCLUDE, compiling.RUNTIME],
         # Backtraces need line numbers (-g1); more debug information would compile 25 % slower.
         flags=("-O2", "-g1", *sanitizers, *defines),
         link_libraries=sanitizers,

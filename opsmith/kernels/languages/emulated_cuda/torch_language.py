@@ -7,12 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from emulators.cuda.compiling import ALIASING, INCLUDE, RUNTIME, common_flags
 from opsmith.kernels.languages.emulated_cuda.language import (
     EMULATION,
-    INCLUDE,
     Emulation,
-    common_flags,
-    line_flags,
+    flags_for_lines,
     runtime,
     watching_flags,
 )
@@ -57,8 +56,8 @@ class TorchCudaOnCpu(Emulation, TorchLibrary):
             include_dirs=(_TORCH_INCLUDE, INCLUDE, *source.include_dirs),
             defines=("OPSMITH_DISPATCH_KEY=CUDA", *_AS_PYTORCH),
             flags=(
-                *("-fno-strict-aliasing", "-O1", "-w"),
-                *line_flags(source.what),
+                *(ALIASING, "-O1", "-w"),
+                *flags_for_lines(source.what),
                 *common_flags(source.flags),
                 *watching_flags(source),
             ),
@@ -129,8 +128,8 @@ def device_library(name: str, sources: tuple[Path, ...], include_dirs: tuple[Pat
     return Recipe(
         name,
         [_DEVICE / "device.cpp", *sources],
-        include_dirs=[INCLUDE, EMULATION / "runtime", _DEVICE, *include_dirs],
-        flags=("-O1", *line_flags(what)),
+        include_dirs=[INCLUDE, RUNTIME, _DEVICE, *include_dirs],
+        flags=("-O1", *flags_for_lines(what)),
         link_libraries=(str(library), f"-Wl,-rpath,{library.parent}"),
         torch="full",
         what=what,
