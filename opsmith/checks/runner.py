@@ -47,6 +47,7 @@ from opsmith.kernels import get_device
 from opsmith.operators import Operator
 from opsmith.sources.import_location import NotLocatedError, locate
 from opsmith.sources.importing import end_import
+from opsmith.system.stopwatch import accounted
 
 #: After a kernel hung, its other checks get this fraction of the time limit, but at least this
 #: many seconds.
@@ -260,7 +261,9 @@ def _here(check: Check, subject: Subject, settings: Settings, history: History) 
     """Run a check in this process, and return its row."""
     row = _after(history, check, subject)
     if row is None:
-        row = run_check(check, subject, settings, lambda *_: None, {})
+        with accounted() as timings:
+            row = run_check(check, subject, settings, lambda *_: None, {})
+        row = replace(row, timings=timings)
     history.learn(row)
     return row
 

@@ -27,7 +27,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -176,6 +176,7 @@ def _serve_row(request: dict[str, Any], operator: Operator, answers: int, forked
     from opsmith.checks.protocol import all_checks
     from opsmith.checks.report.json_junit import plain
     from opsmith.checks.runner import run_check
+    from opsmith.system.stopwatch import accounted
 
     number = request["number"]
     empty_input()  # the requests are for the template
@@ -202,14 +203,15 @@ def _serve_row(request: dict[str, Any], operator: Operator, answers: int, forked
 
     replay = Replay(request["alone"], request["file"])
     settings = Settings(**request["settings"])
-    row = run_check(check, subject, settings, announce, request["crashed"], replay, caller)
+    with accounted() as timings:
+        row = run_check(check, subject, settings, announce, request["crashed"], replay, caller)
     if caller is not None:
         caller.stop()
     answer(
         answers,
         request=number,
         event="row",
-        row=plain(row),
+        row=plain(replace(row, timings=timings)),
         replay=asdict(replay),
         hung=caller is not None and caller.hung,
         compiler=_COMPILER in sys.modules,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from opsmith.errors import no_such
 from opsmith.system.text import wrapped
 
 _ARGUMENTS = "opsmith.arguments"
+#: When the command started.
+_STARTED = time.monotonic()
 
 
 #: Number of cases that a check samples, and that it samples with ``--quick``.
@@ -245,6 +248,14 @@ def check(
     first: Annotated[
         bool, typer.Option("--first", help="End with the first failure of each operator.")
     ] = False,
+    timings: Annotated[
+        bool,
+        typer.Option(
+            "--timings",
+            help="Show what the time of each check was spent on: drawing cases, right results, "
+            "calls, compilers, starting processes, waiting for others.",
+        ),
+    ] = False,
     verbose: Verbose = False,
     as_json: AsJson = False,
     report: AsPage = None,
@@ -296,6 +307,7 @@ def check(
             from opsmith import checks
             from opsmith.checks.protocol import selected as checks_of
             from opsmith.checks.report.table import Table
+            from opsmith.checks.report.table import timings as time_table
 
             sanitizers = _sanitizers(sanitize)
         names = [name.strip() for listed in select or () for name in listed.split(",")]
@@ -313,6 +325,7 @@ def check(
             rows.append(row)
             table.add(row)
 
+        before = time.monotonic() - _STARTED
         with _summing_up(rows, table), output.progress(console) as progress:
             result = checks.run(
                 operators,
@@ -341,6 +354,8 @@ def check(
         print(result.to_json())
     else:
         output.end(console, result, verbose)
+    if timings:
+        output.stderr().print(time_table(result), f"\n{before:.1f} s before the first check")
     output.write_reports(result, report, junit)
     raise typer.Exit(output.EXIT_CODES[result.outcome])
 

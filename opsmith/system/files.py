@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from opsmith.errors import StorageError
+from opsmith.system.stopwatch import spending
 
 T = TypeVar("T")
 _INCLUDED = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
@@ -293,7 +294,8 @@ def locked(folder: Path) -> Iterator[None]:
     lock = FileLock(folder / "lock")
     with storing(folder):
         make_folder(folder)
-        lock.acquire()
+        with spending("waiting"):
+            lock.acquire()
     try:
         yield
     finally:

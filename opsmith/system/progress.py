@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from opsmith.system.scratch import watched_environment
+from opsmith.system.stopwatch import spending
 
 QUIET_SECONDS = 1.0
 """A program that takes longer is announced on the terminal."""
@@ -17,6 +18,7 @@ QUIET_SECONDS = 1.0
 _shown: list[Any] = []
 
 
+@spending("compiling")
 def run(
     command: Sequence[str], environment: Mapping[str, str], title: str
 ) -> subprocess.CompletedProcess[str]:

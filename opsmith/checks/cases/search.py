@@ -16,6 +16,7 @@ from hypothesis.errors import HypothesisException
 from hypothesis.strategies import SearchStrategy, builds, integers, lists, tuples
 
 from opsmith.compat.hypothesis import give_no_key
+from opsmith.system.stopwatch import spending
 
 Drawn = TypeVar("Drawn")
 
@@ -128,7 +129,8 @@ def search(
 
     give_no_key(go)
     try:
-        go()
+        with spending("drawing"):
+            go()
     except (HypothesisException, _NoSampleFits):
         pass  # No sample fits, or a failure did not happen again: `best` and `tried` tell which.
     except Exception:

@@ -27,6 +27,7 @@ from opsmith.checks.trial.trial import Trial
 from opsmith.errors import ArtifactError, ExportError, OpsmithError
 from opsmith.operators.core.arguments import flatten
 from opsmith.system.scratch import scratch_folder
+from opsmith.system.stopwatch import spending
 from opsmith.targets import LoadedModel, ModelProof, Target, export, load
 
 
@@ -221,6 +222,7 @@ class ModelExports:
             failure.case = case
             self._failure = self._failure or failure
 
+    @spending("compiling")
     def _export(self, cases: Sequence[Case], out: Path, *, dynamic: bool) -> LoadedModel:
         trial = self._trial
         call = PureCall if self._proof.functional else OneCall

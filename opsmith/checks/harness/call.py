@@ -19,6 +19,7 @@ from opsmith.operators.core.arguments import DTYPES, dtype_name, each_tensor
 from opsmith.signature import Parameter, ScalarType, SequenceType, Signature
 from opsmith.signature.dtypes import COMMON, UNSIGNED
 from opsmith.system.scratch import scratch_folder
+from opsmith.system.stopwatch import spending
 from opsmith.system.watchdog import watched
 
 #: DLPack's codes of dtypes, by name without bits; those of float8 have codes of their own.
@@ -187,6 +188,7 @@ class Outcomes:
     calls: list[list[Called]]
 
 
+@spending("calls")
 def run(
     build: Build,
     signature: Signature,

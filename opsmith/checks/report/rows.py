@@ -70,6 +70,7 @@ class Row:
         samples: the cases that ran.
         snippet: Python code that calls operator and reference with the failing case; empty if there
             is none.
+        timings: what `seconds` were spent on, by the kinds of `stopwatch.KINDS`; the rest as "".
     """
 
     operator: str
@@ -88,6 +89,7 @@ class Row:
     code: str = ""
     samples: tuple[Sample, ...] = ()
     snippet: str = ""
+    timings: Mapping[str, float] = field(default_factory=dict, compare=False)
 
     @classmethod
     def revive(cls, plain: Mapping[str, Any]) -> Row:

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from opsmith.checks.report.rows import UNTRIED, Results, Row, show_error
+from opsmith.system.stopwatch import KINDS
 from opsmith.system.text import wrapped
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ _ALIKE = 6
 _IN_FULL = 3
 #: Fewest columns for remarks beside a row; in a narrower terminal they stand below it.
 _REMARK = 30
+#: Fewest seconds that the table of timings shows.
+_SHOWN = 0.005
 _MARKS = {
     "passed": ("✓", "green"),
     "failed": ("✗", "red"),
@@ -187,6 +190,22 @@ class _Line:
         yield grid
         if not beside:
             yield Padding(rest, (0, 0, 0, 3), expand=False)
+
+
+def timings(report: Results) -> Any:
+    """Return a table of what the seconds of each row were spent on."""
+    from rich.table import Table as Grid
+
+    grid = Grid(box=None, pad_edge=False, header_style="bold", title="seconds")
+    grid.add_column("check", overflow="fold")
+    for name in (*KINDS, "rest", "all"):
+        grid.add_column(name, justify="right", no_wrap=True)
+    ran = [row for row in report.rows if row.timings]
+    for name, rows in (*((row.check, [row]) for row in ran), ("all rows", ran)):
+        own = [sum(row.timings.get(kind, 0.0) for row in rows) for kind in (*KINDS, "")]
+        told = (f"{one:.2f}" if one >= _SHOWN else "" for one in (*own, sum(own)))
+        grid.add_row(name, *told, style="bold" if rows is ran else "")
+    return grid
 
 
 def show(console: Console, parts: Iterable[Any], *, wraps: bool = True) -> None:

@@ -18,6 +18,7 @@ from opsmith.checks.numerics.oracle import RefusedError
 from opsmith.checks.report.case_counts import CaseCounts
 from opsmith.checks.trial.attribution import Attribution
 from opsmith.operators.core.torch_threads import threads
+from opsmith.system.stopwatch import spending
 
 #: If the reference refuses this many samples before it accepts one, no more samples are drawn.
 _MOST_REFUSED = 100
@@ -66,7 +67,7 @@ class CaseRunner:
         started, before = time.monotonic(), spent.seconds
         try:
             # Only the kernel itself runs with all threads: see `KernelCaller.call`.
-            with threads(1):
+            with threads(1), spending():
                 body(case)
             if case.sampled and len(self.counts.taken_sizes) < _SIZES:
                 self.counts.taken_sizes.append(sizes_of(case))

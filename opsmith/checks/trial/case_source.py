@@ -26,6 +26,7 @@ from opsmith.checks.trial.case_runner import CaseRunner
 from opsmith.checks.trial.case_sampler import CaseSampler
 from opsmith.operators import Operator
 from opsmith.signature.dtype_variables import fit
+from opsmith.system.stopwatch import spending
 
 if TYPE_CHECKING:
     from opsmith.checks.cases.reruns.failure_database import Stored
@@ -152,6 +153,7 @@ class CaseSource:
             wider = strategy(replace(wanted, sizes=wanted.sizes + larger))
             self.sampler.sample(wider, test, examples, wanted.dtype, size)
 
+    @spending("drawing")
     def author_cases(self, dtype: str | None) -> list[Case]:
         """Return the author's cases, the smallest first, or the cases that the user gave."""
         if self.settings.given:

@@ -19,6 +19,7 @@ from opsmith.checks.trial.attribution import Attribution
 from opsmith.kernels import HOST
 from opsmith.operators.core.arguments import each_tensor, flatten
 from opsmith.operators.core.torch_threads import threads
+from opsmith.system.stopwatch import spending
 
 if TYPE_CHECKING:
     from opsmith.checks.isolation.kernel_client import Caller
@@ -53,6 +54,7 @@ class KernelCaller:
         """Make the arguments of `case` anew, on the device where `run` expects them."""
         return case.make(self.subject.device if self.caller is None else HOST)
 
+    @spending("calls")
     def call(self, arguments: Mapping[str, Any]) -> Any:
         """Call the operator in this process through the dispatcher, with all threads."""
         assert self.caller is None, f"the kernel of check {self.name!r} runs in another process"
@@ -61,6 +63,7 @@ class KernelCaller:
         with forking_fails(), threads(self.threads):
             return call_in(self.way, lambda: operator(*positional, **keywords))
 
+    @spending("calls")
     def run(self, arguments: Mapping[str, Any]) -> list[Tensor]:
         """Call the operator, and return its results and then the tensors that it wrote into.
 

@@ -22,6 +22,7 @@ from opsmith.checks.numerics.gradients import (
 )
 from opsmith.checks.numerics.oracle import Expected
 from opsmith.checks.trial.trial import Trial
+from opsmith.system.stopwatch import spending
 
 
 def samples_for_gradients(trial: Trial) -> Wanted:
@@ -83,6 +84,7 @@ def run_backward(
         raise
 
 
+@spending("calls")
 def _run_backward(
     trial: Trial, case: Case, cotangents: Sequence[Tensor], function: Any, alone: str
 ) -> Backward:

@@ -18,6 +18,7 @@ from opsmith.checks.numerics.oracle import Expected, expected_of, require_accept
 from opsmith.checks.numerics.oracle_cache import Truth, kept_truth
 from opsmith.operators import Operator
 from opsmith.system.files import key_of
+from opsmith.system.stopwatch import spending
 
 
 @dataclass
@@ -35,6 +36,7 @@ class TruthSource:
     notes: list[str]
     _disagrees: bool = False
 
+    @spending("truth")
     def truth(self, case: Case) -> Expected:
         """Return the right results for `case`."""
 
@@ -46,6 +48,7 @@ class TruthSource:
             self._compare_reference(case, truth)
         return truth
 
+    @spending("truth")
     def kept(
         self,
         case: Case,
@@ -69,6 +72,7 @@ class TruthSource:
             facts.append(replace(plain, values={"": list(beside)}).digest)
         return kept_truth(Path(self.settings.shared, "truths", key_of(facts)), compute)
 
+    @spending("truth")
     def accept(self, case: Case) -> None:
         """Refuse a sampled `case` that the reference refuses."""
         if case.sampled:

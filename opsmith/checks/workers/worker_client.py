@@ -94,7 +94,7 @@ class Worker(Supervised):
         self.hung = self._began = False
         self.started_in = surroundings() if self._process else ()
         self._compiler = False
-        self._number = 0
+        self._number, self._starting = 0, 0.0
         self._replay = Replay()
 
     def _start(self) -> None:
@@ -157,7 +157,7 @@ class Worker(Supervised):
         limit = (time_limit or settings.time_limit) * check.time_limit
         crashed: dict[str, tuple[str, str]] = {}
         worst: tuple[_Running, End] | None = None
-        self.hung = False
+        self.hung, self._starting = False, 0.0
         failed = self.folder / "failed.pt"
         failed.unlink(missing_ok=True)
         while True:
@@ -182,7 +182,13 @@ class Worker(Supervised):
                 if worst is None or end.status == "failed":
                     whole = repeated(subject, check.name, settings)
                     end = self._beside_fresh(check, subject, end, request, limit, whole)
-                    return replace(end, seconds=time.monotonic() - started)
+                    seconds = time.monotonic() - started
+                    spent = {**end.timings, "starting": self._starting}
+                    spent["starting"] += end.timings.get("starting", 0.0)
+                    # What no process accounts for was spent on answers, or on further processes.
+                    waited = end.timings.get("waiting", 0.0)
+                    spent["waiting"] = waited + max(0.0, seconds - sum(spent.values()))
+                    return replace(end, seconds=seconds, timings=spent)
                 # The check crashed before, and not this time; the crash is what counts.
                 shown = self._shown(request, limit, worst[0].key)
                 note = " (not every time)"
@@ -303,7 +309,7 @@ class Worker(Supervised):
         return running, end
 
     def _ask_once(self, request: dict[str, Any], limit: float) -> tuple[_Running, Row | End]:
-        running = _Running()
+        running, asked = _Running(), time.monotonic()
         try:
             not_ready = self._make_ready()
             if not_ready is not None:
@@ -335,6 +341,7 @@ class Worker(Supervised):
                 match message["event"]:
                     case "started":
                         self._began = True
+                        self._starting += time.monotonic() - asked
                         row = message["pid"]
                         bound = bound_for(row, 0)
                     case "case":

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from opsmith.system.processes.launch import Channel, Launch, Process
 from opsmith.system.processes.memory import MemoryBound
 from opsmith.system.scratch import make_again, make_scratch, remove
+from opsmith.system.stopwatch import spending
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -176,6 +177,7 @@ class Supervised:
                 return True  # reading the answer detects the end of the process
         return True
 
+    @spending("starting")
     def _make_ready(self) -> End | None:
         """Wait until a child is ready; return the reason if there is none, else `None`."""
         if self._process is None:
