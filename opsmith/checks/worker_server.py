@@ -55,10 +55,11 @@ _OBJECTS = 10_000
 
 def main() -> None:
     """Serve checks."""
-    supervise(int(sys.argv[1]), Path(sys.argv[2]), _import_all, _be_template)
+    supervise(int(sys.argv[1]), Path(sys.argv[2]), import_all, be_template)
 
 
-def _import_all() -> None:
+def import_all() -> None:
+    """Import what the rows of any operator need."""
     from opsmith.checks import protocol, runner
     from opsmith.checks.cases import search
     from opsmith.checks.isolation import kernel_client, kernel_server
@@ -72,7 +73,8 @@ def _import_all() -> None:
 # --- the template --------------------------------------------------------------------------------
 
 
-def _be_template(answers: int) -> None:
+def be_template(answers: int) -> None:
+    """Run the requested rows, each in a fork."""
     rows = Children()
     for request in _requests():
         sys.path[:], sys.argv[:] = request["path"], request["argv"]
@@ -82,7 +84,7 @@ def _be_template(answers: int) -> None:
         operator = _import(request, answers)
         if operator is None:
             continue
-        _prepare_for(request["check"])
+        prepare_for(request["check"])
         if request["compiler"]:
             with uncollected():
                 importlib.import_module(_COMPILER)
@@ -133,7 +135,7 @@ def _import(request: dict[str, Any], answers: int) -> Operator | None:
     return operator
 
 
-def _prepare_for(name: str) -> None:
+def prepare_for(name: str) -> None:
     """Do a check's slow imports and first calls, so that the later rows find them done."""
     from opsmith.checks.protocol import all_checks
 

@@ -22,6 +22,7 @@ PARTS = {
     "programs": "opsmith's own programs",
     "aotinductor": "AOTInductor packages",
     "wheels": "parts of wheels",
+    "hypothesis": "constants of sources, which samples contain",
     "failures": "failing cases, which the next check tries first",
     "compilers.json": "what compilers said of themselves",
 }

@@ -25,6 +25,8 @@ _STARTED = time.monotonic()
 _EXAMPLES, _QUICK_EXAMPLES = 60, 8
 #: By the suffix of a report's file: the option that writes it.
 _REPORT_OPTIONS = {".html": "--report", ".xml": "--junit", ".json": "--json >"}
+#: The most workers that are forked before the operators are imported.
+_AHEAD = 4
 _EPILOG = "Beside these, an option for each check that is slow: see opsmith check --list."
 
 
@@ -105,6 +107,9 @@ def _cores() -> int:
 class _Check(extra.ExtraOptions):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Remember the command line, which --watch runs again."""
+        from opsmith.system.processes.launch import faster
+
+        os.environ.update(faster())  # before torch is imported
         ctx.meta[_ARGUMENTS] = list(args)
         return super().parse_args(ctx, args)
 
@@ -301,15 +306,18 @@ def check(
 
     _require_device_types(device or [])
     jobs = jobs or _cores()
-    # Few of the selected or quick checks compile, so one process is enough.
-    with prestart.begun(1 if quick or select else min(jobs, 2)):
-        with uncollected(), status("importing PyTorch"):
-            from opsmith import checks
-            from opsmith.checks.protocol import selected as checks_of
-            from opsmith.checks.report.table import Table
-            from opsmith.checks.report.table import timings as time_table
+    with uncollected(), status("importing PyTorch"):
+        from opsmith import checks
+        from opsmith.checks import worker_server
+        from opsmith.checks.protocol import selected as checks_of
+        from opsmith.checks.report.table import Table
+        from opsmith.checks.report.table import timings as time_table
 
-            sanitizers = _sanitizers(sanitize)
+        worker_server.import_all()
+        if not select:
+            worker_server.prepare_for("dispatch")  # other rows need the same modules
+        sanitizers = _sanitizers(sanitize)
+    with prestart.begun(min(jobs, _AHEAD)):
         names = [name.strip() for listed in select or () for name in listed.split(",")]
         selected = [name for name in names if name] or (list(checks.QUICK) if quick else None)
         flags = [*(name for name, _ in extra.found(ctx)), *sanitizers]

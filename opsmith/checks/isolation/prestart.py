@@ -1,6 +1,6 @@
-"""Start processes early, so that their `import torch` overlaps with the parent's.
+"""Fork workers from a process that has imported everything and computed nothing.
 
-Importing torch takes seconds. No import of this module imports torch.
+So a run imports torch once. No import of this module imports torch.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from opsmith.system.processes.launch import python, surroundings
+from opsmith.system.processes.launch import fork, surroundings
 from opsmith.system.processes.sandbox.fork_client import kept_server
 from opsmith.system.processes.sandbox.variables import passed_on
 from opsmith.system.processes.supervisor_client import Started, new_folder, started
@@ -24,9 +24,18 @@ _begun: list[tuple[Started, tuple[object, ...]]] = []
 
 @contextmanager
 def begun(count: int) -> Iterator[None]:
-    """Start processes for the next workers, and end the unused ones when the block ends."""
+    """Fork processes for the next workers, and end the unused ones when the block ends.
+
+    This process has called `import_all` of the worker server with the variables `faster`, has
+    computed nothing, and runs no other thread.
+    """
+    from opsmith.checks.worker_server import be_template
+
     for _ in range(count):
-        _begun.append((started(python(MODULE), new_folder()), _finds()))
+        # A worker sees the end of this process only if no other holds the pipe to it.
+        hide = tuple(own for one, _ in _begun for own in (one.requests, one.answers, one.output))
+        launch = fork(be_template, hide, session=True)
+        _begun.append((started(launch, new_folder()), _finds()))
     try:
         yield
     finally:
@@ -59,8 +68,6 @@ def _finds() -> tuple[object, ...]:
 
 
 def _end(ended: Started) -> None:
-    # The process is still importing, and has started no other process yet.
-    ended.process.kill()
-    ended.process.wait()
     ended.close()
+    ended.process.wait()
     remove(ended.folder)

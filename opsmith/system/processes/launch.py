@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from opsmith.system.files import cache_folder
 from opsmith.system.processes import child_main
 from opsmith.system.processes.sandbox.fork_client import ForkedIntoSandbox, kept_server
 from opsmith.system.processes.sandbox.policy import Box, Boxed
@@ -89,13 +90,13 @@ def python(
     Args:
         module: name of the module, which calls `supervise`.
         environment: function that returns the environment variables of the process, given the
-            folder for its files; by default those of this process, and what makes checks faster.
+            folder for its files; by default those of this process, and `faster`.
         box: function that returns the sandbox for the process, given the folder for its files; by
             default there is none.
     """
 
     def launch(channel: Channel) -> Process:
-        variables = (environment or _variables)(channel.folder)
+        variables = environment(channel.folder) if environment else _variables()
         command = [sys.executable, child_main.__file__, module]
         command += [str(channel.answers), str(channel.folder)]
         if box is not None:
@@ -130,11 +131,15 @@ def python(
     return launch
 
 
-def _variables(folder: Path) -> Mapping[str, str]:
+def _variables() -> Mapping[str, str]:
     """Return the environment variables of this process, and some that make checks faster."""
+    paths = os.pathsep.join(path for path in sys.path if path)
+    return {**os.environ, "PYTHONPATH": paths, **faster()}
+
+
+def faster() -> Mapping[str, str]:
+    """Return the variables that make checks faster, if they are set before torch is imported."""
     return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         # Waiting threads must not take the cores from working ones.
         "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive"),
         # With symbolic sizes, filling the cache runs fake kernels twice, and hits are rare.
@@ -142,7 +147,8 @@ def _variables(folder: Path) -> Mapping[str, str]:
         # PyTorch computes sizes with SymPy, which by default caches only 1000 results of each
         # function.
         "SYMPY_CACHE_SIZE": os.environ.get("SYMPY_CACHE_SIZE", "20000"),
-        "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis"),
+        # Hypothesis keeps there which constants a source has.
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(cache_folder() / "hypothesis"),
     }
 
 
@@ -165,7 +171,7 @@ def _child(parent: int, process: int) -> int | None:
     return process if str(process) in children else None
 
 
-def fork(serve: Serve, hide: tuple[int, ...] = ()) -> Launch:
+def fork(serve: Serve, hide: tuple[int, ...] = (), *, session: bool = False) -> Launch:
     """Return a function that starts a supervisor as a fork of this process, with its imports.
 
     The process must not have computed anything yet: threads are not copied by a fork, and the fork
@@ -174,10 +180,13 @@ def fork(serve: Serve, hide: tuple[int, ...] = ()) -> Launch:
     Args:
         serve: function that the supervisor's children run.
         hide: descriptors of this process that the fork closes, to hide them from kernels.
+        session: whether the fork gets a session of its own, so that Ctrl-C does not reach it.
     """
 
     def launch(channel: Channel) -> Process:
         def work() -> None:
+            if session:
+                os.setsid()
             os.dup2(channel.requests, 0)
             os.dup2(channel.output, 1)
             os.dup2(channel.output, 2)

@@ -1,110 +1,171 @@
-"""Processes that were started before there was anything to check are those that check."""
+"""Workers are forked ahead, from a process that has imported everything and computed nothing."""
 
+import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import faults_endings as endings
 import pytest
 
-from opsmith import checks
-from opsmith.checks.isolation import prestart
-from opsmith.checks.workers import worker_pool
-from opsmith.checks.workers.worker_client import Worker
 from opsmith.system.processes.sandbox.policy import unavailable
 
+FAULTS = Path(__file__).parents[2] / "faults"
+AHEAD = """
+import os, sys
+from pathlib import Path
+from opsmith.checks import worker_server
+from opsmith.checks.isolation import prestart
+from opsmith.checks.workers.worker_client import Worker
 
-@pytest.fixture(autouse=True)
-def _keeps_none(monkeypatch):
-    monkeypatch.setattr(worker_pool, "_keeps", False)
-    worker_pool._end()
-
-
-def started() -> list[int]:
+def started():
     return [one.process.pid for one, _ in prestart._begun]
 
-
-def is_there(process: int) -> bool:
+def is_there(process):
     return Path(f"/proc/{process}").exists()
+
+worker_server.import_all()
+"""
+
+
+def run(script: str, code: int = 0) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", AHEAD + script],
+        env={**os.environ, "PYTHONPATH": str(FAULTS)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    return done.stdout
 
 
 @pytest.mark.slow
-def test_a_run_takes_what_was_started_ahead(monkeypatch):
-    ran = []
-    original = Worker.run
+def test_a_run_takes_what_was_started_ahead():
+    run("""
+ran = []
+original = Worker.run
 
-    def run(self, *others, **more):
-        row = original(self, *others, **more)
-        ran.append(self._process.pid)
-        return row
+def run(self, *others, **more):
+    row = original(self, *others, **more)
+    ran.append(self._process.pid)
+    return row
 
-    monkeypatch.setattr(Worker, "run", run)
-    with prestart.begun(1):
-        (process,) = started()
-        report = checks.run(endings.double, select=["mutation"], examples=2)
-        assert report.ok, report.explain()
-        assert set(ran) == {process}
-        assert not started()
-    assert not is_there(process), "it ends with the run, like any other"
+Worker.run = run
+with prestart.begun(1):
+    (process,) = started()
+    import faults_endings as endings
+    from opsmith import checks
+    report = checks.run(endings.double, select=["mutation"], examples=2)
+    assert report.ok, report.explain()
+    assert set(ran) == {process}
+    assert not started()
+assert not is_there(process), "it ends with the run, like any other"
+""")
 
 
 def test_what_nobody_took_ends_and_leaves_no_file():
-    with prestart.begun(2):
-        processes = started()
-        folders = [one.folder for one, _ in prestart._begun]
-        assert len(processes) == 2
-        assert all(map(is_there, processes))
+    run("""
+with prestart.begun(3):
+    processes = started()
+    folders = [one.folder for one, _ in prestart._begun]
+    assert len(processes) == 3
+    assert all(map(is_there, processes))
+assert not any(map(is_there, processes))
+assert not any(folder.exists() for folder in folders)
+""")
+
+
+def test_none_of_several_holds_the_pipe_of_another_and_keeps_it_alive():
+    run("""
+with prestart.begun(3):
+    pipes = {os.readlink(f"/proc/self/fd/{one.requests}"): one for one, _ in prestart._begun}
+    for one, _ in prestart._begun:
+        folder = Path(f"/proc/{one.process.pid}/fd")
+        os.read(one.answers, 1)  # it says that it is ready, after it closed what is not its own
+        held = {os.readlink(path) for path in folder.iterdir()} & set(pipes)
+        assert [pipes[pipe] for pipe in held] == [one], held
+""")
+
+
+def test_what_was_started_in_another_environment_is_not_taken():
+    run("""
+with prestart.begun(2):
+    processes = started()
+    os.environ["ANOTHER"] = "1"
+    assert prestart.take() is None
     assert not any(map(is_there, processes))
-    assert not any(folder.exists() for folder in folders)
-
-
-def test_what_was_started_in_another_environment_is_not_taken(monkeypatch):
-    with prestart.begun(2):
-        processes = started()
-        monkeypatch.setenv("ANOTHER", "1")
-        assert prestart.take() is None
-        assert not any(map(is_there, processes))
+""")
 
 
 def test_it_ends_with_who_started_it():
-    script = (
-        "import os\n"
-        "from opsmith.checks.isolation import prestart as ahead\n"
-        "with ahead.begun(1):\n"
-        "    print(ahead._begun[0][0].process.pid, flush=True)\n"
-        "    os._exit(3)\n"
+    processes = run(
+        """
+with prestart.begun(2):
+    print(*started(), flush=True)
+    os._exit(3)
+""",
+        code=3,
     )
+    for process in processes.split():
+        for _ in range(600):
+            if not Path(f"/proc/{process}").exists():
+                break
+            time.sleep(0.05)
+        else:
+            pytest.fail("the process is still there")
+
+
+CALLS = """
+import opsmith
+from jaxtyping import Float32
+from torch import Tensor
+
+@opsmith.op("ahead::twice")
+def twice(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x * 2
+
+@twice.register_kernel("cpu")
+def kernel(x):
+    return x + x
+"""
+
+
+@pytest.mark.slow
+def test_a_check_imports_torch_once_and_starts_no_other_python(tmp_path):
+    operator = tmp_path / "twice.py"
+    operator.write_text(CALLS)
+    program = f"""
+import subprocess, sys
+commands = []
+start = subprocess.Popen.__init__
+def counted(self, command, *others, **more):
+    open({str(tmp_path / "commands")!r}, "a").write(f"{{command}}\\n")
+    start(self, command, *others, **more)
+subprocess.Popen.__init__ = counted
+sys.argv = ["opsmith", "check", "--quick", {str(operator)!r}]
+from opsmith.cli import main
+main()
+"""
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 3, done.stderr
-    process = int(done.stdout)
-    for _ in range(600):
-        if not is_there(process):
-            return
-        time.sleep(0.05)
-    pytest.fail("the process is still there")
+    assert done.returncode == 0, done.stderr
+    commands = tmp_path / "commands"
+    commands = commands.read_text().splitlines() if commands.exists() else []
+    others = [line for line in commands if "python" in line and "watchdog.py" not in line]
+    assert others == []
 
 
-@pytest.mark.parametrize(
-    ("starts", "words"),
-    [
-        ("begun", ["check", "any.py"]),
-        ("begun", ["check", "--quick", "--device=cpu", "any.py"]),
-        ("begun", ["check", "--sanitize=address", "any.py"]),
-        ("begin_candidates", ["judge", "any.py", "--candidate=other.py"]),
-    ],
-)
-def test_the_command_imports_no_torch_before_it_starts_processes_that_do(starts, words):
-    script = f"""
+def test_the_judge_imports_no_torch_before_it_starts_processes_that_do():
+    script = """
 import sys
 sys.modules["torch"] = None
 from opsmith.checks.isolation import prestart
 def started(*numbers):
     sys.exit("they are started now")
-prestart.{starts} = started
-sys.argv = ["opsmith", *{words}]
+prestart.begin_candidates = started
+sys.argv = ["opsmith", "judge", "any.py", "--candidate=other.py"]
 from opsmith.cli import main
 main()
 """

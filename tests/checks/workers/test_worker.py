@@ -405,7 +405,7 @@ from hypothesis.internal.conjecture import providers
 from opsmith.checks import worker_server
 from opsmith.system.processes import supervisor
 
-worker_server._import_all()
+worker_server.import_all()
 supervisor._keep_files_in(Path({str(tmp_path)!r}))
 assert providers._sys_modules_len, "Hypothesis has not looked for constants"
 print([name for name in ("torch._inductor", "torch._dynamo") if name in sys.modules])
