@@ -128,7 +128,9 @@ class FirstToTell:
             return row
         subject, check = self._plan[position]
         kernel = kernel_of(subject)
-        before = [c.name for other, c in self._plan[:position] if kernel_of(other) == kernel]
+        # Rows that failed in the last run may run first, which decides nothing about causes.
+        own = (c for other, c in self._plan if kernel_of(other) == kernel)
+        before = [c.name for c in own if (c.order, c.name) < (check.order, check.name)]
         row = self._histories[kernel].settle(row, check, subject, before)
         if row.code != "OPS-CASES-NONE" or not row.message.startswith(REFUSES_ALL):
             return row

@@ -28,6 +28,7 @@ from opsmith.checks.cases.reruns.rerun_command import command_of
 from opsmith.checks.cases.reruns.user_cases import keep_given, write_cases
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import REFERENCE, Subject, subject_on, subjects_of
+from opsmith.checks.earlier_rows import EarlierRows
 from opsmith.checks.isolation.kernel_client import Caller
 from opsmith.checks.isolation.process_state import Surroundings
 from opsmith.checks.protocol import PLAIN_CALLS, Check, selected
@@ -74,6 +75,7 @@ def run(
     recalls: bool = False,
     allow_cut_short: bool = False,
     first: bool = False,
+    earlier: EarlierRows | None = None,
     progress: Progress | None = None,
     on_row: Callable[[Row], None] | None = None,
 ) -> Report:
@@ -108,6 +110,8 @@ def run(
         allow_cut_short: whether the report is *ok* if a check ran out of time before it had tried
             enough cases to pass.
         first: whether to end with the first failure of each operator.
+        earlier: the rows of the last run. Those that failed run first; those that still hold do not
+            run again, and the report says so.
         progress: called before each row, and at the end; from several threads, one at a time.
         on_row: called with each row in order, as soon as it and the rows before it are done; from
             several threads, one at a time.
@@ -128,6 +132,15 @@ def run(
         raise ValueError(f"cases are the arguments of one operator, and there are {len(many)}")
     _require_devices(devices)
     plan = planned(many, select, flags, devices)
+    if earlier is not None:
+        kernels = list(dict.fromkeys(kernel_of(subject) for subject, _ in plan))
+
+        def turn(row: tuple[Subject, Check]) -> tuple[int, bool, bool]:
+            subject, check = row
+            place = kernels.index(kernel_of(subject))
+            return place, check.name != "build", not earlier.failed(check, subject)
+
+        plan.sort(key=turn)
     settings = Settings(
         seed,
         examples,
@@ -156,6 +169,9 @@ def run(
         def run_row(position: int, worker: Worker) -> Row | None:
             subject, check = plan[position]
             history = histories[kernel_of(subject)]
+            held = earlier.holding(check, subject) if earlier is not None else None
+            if held is not None:
+                return held
             ended = failed(histories, subject.operator.name) if first else ""
             if ended and check.name not in PLAIN_CALLS:
                 return not_run(check, subject, f"not run, since {ended} failed")

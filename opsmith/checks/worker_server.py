@@ -135,11 +135,13 @@ def _import(request: dict[str, Any], answers: int) -> Operator | None:
     return operator
 
 
-def prepare_for(name: str) -> None:
-    """Do a check's slow imports and first calls, so that the later rows find them done."""
+def prepare_for(*names: str) -> None:
+    """Do the slow imports and first calls of checks, so that the later rows find them done."""
     from opsmith.checks.protocol import all_checks
 
-    wanted = next(one for one in all_checks() if one.name == name).prepares
+    wanted = dict.fromkeys(
+        what for one in all_checks() if one.name in names for what in one.prepares
+    )
     with uncollected():
         for module, _, function in (one.partition(":") for one in wanted):
             # The row reports a missing module.

@@ -1,6 +1,5 @@
 """The command `opsmith check`: parse, run, print the report."""
 
-import json
 import os
 import time
 from collections import Counter
@@ -16,7 +15,6 @@ from opsmith.cli.options import AsJson, AsJunit, AsPage, Debug, Files, Verbose
 from opsmith.errors import no_such
 from opsmith.system.text import wrapped
 
-_ARGUMENTS = "opsmith.arguments"
 #: When the command started.
 _STARTED = time.monotonic()
 
@@ -106,11 +104,10 @@ def _cores() -> int:
 
 class _Check(extra.ExtraOptions):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Remember the command line, which --watch runs again."""
+        """Set variables that make checks faster, before torch is imported."""
         from opsmith.system.processes.launch import faster
 
-        os.environ.update(faster())  # before torch is imported
-        ctx.meta[_ARGUMENTS] = list(args)
+        os.environ.update(faster())
         return super().parse_args(ctx, args)
 
     def extra(self) -> dict[str, bool]:
@@ -278,7 +275,6 @@ def check(
             help="Print the JSON Schema of what --json prints.",
         ),
     ] = False,
-    files_to: Annotated[Path | None, typer.Option(hidden=True)] = None,
     debug: Debug = False,
 ) -> None:
     """Build, then compare everything derived from a declaration with its reference.
@@ -292,14 +288,6 @@ def check(
             "--check and --quick both select the checks to run; give one of them",
             param_hint="--quick",
         )
-    if watch:
-        from opsmith.cli.watch import watch as check_again
-
-        check_again(
-            [word for word in ctx.meta[_ARGUMENTS] if word != "--watch"],
-            [*files, *([str(spec)] if spec else [])],
-        )
-        raise typer.Exit
     from opsmith.checks.isolation import prestart
     from opsmith.system.gc_pause import uncollected
     from opsmith.system.progress import status
@@ -316,14 +304,23 @@ def check(
         worker_server.import_all()
         if not select:
             worker_server.prepare_for("dispatch")  # other rows need the same modules
-        sanitizers = _sanitizers(sanitize)
-    with prestart.begun(min(jobs, _AHEAD)):
+        flags = [*(name for name, _ in extra.found(ctx)), *_sanitizers(sanitize)]
         names = [name.strip() for listed in select or () for name in listed.split(",")]
         selected = [name for name in names if name] or (list(checks.QUICK) if quick else None)
-        flags = [*(name for name, _ in extra.found(ctx)), *sanitizers]
+        names = [one.name for one in checks_of(selected, flags)]
+    state = None
+    if watch:
+        from opsmith.cli import watch as watching
+
+        state = watching.watch(
+            [*files, *([spec] if spec else [])],
+            lambda: worker_server.prepare_for(*names),
+        )
+    started = time.monotonic() if watch else _STARTED
+    with prestart.begun(min(jobs, _AHEAD)):
         with status(f"importing {', '.join(files)}"):
             operators = _checked(files, spec, import_ or [])
-            names = [one.name for one in checks_of(selected, flags)]  # imports every check
+        earlier = watching.read(state, operators) if state is not None else None
         # With --json, stdout holds only JSON, so the rows go to stderr.
         console = output.stderr() if as_json else output.stdout()
         table = Table(console.print, names, verbose)
@@ -333,7 +330,7 @@ def check(
             rows.append(row)
             table.add(row)
 
-        before = time.monotonic() - _STARTED
+        before = time.monotonic() - started
         with _summing_up(rows, table), output.progress(console) as progress:
             result = checks.run(
                 operators,
@@ -350,14 +347,13 @@ def check(
                 warp=warp,
                 allow_cut_short=allow_cut_short,
                 first=first,
+                earlier=earlier,
                 progress=progress,
                 on_row=show,
             )
             table.flush()
-    if files_to is not None:
-        from opsmith.cli.watch import files_of
-
-        files_to.write_text(json.dumps([str(path) for path in files_of(operators)]))
+    if state is not None and earlier is not None:
+        watching.write(state, operators, earlier, result.rows)
     if as_json:
         print(result.to_json())
     else:

@@ -1,69 +1,101 @@
-"""Implement ``opsmith check --watch``: run the check in a new process whenever a file changes."""
+"""Implement ``opsmith check --watch``: check in a fork of this process whenever a file changes.
+
+This process has imported all that a check needs but the user's files, which a fork imports anew.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import subprocess
+import signal
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from opsmith.cli import output
-from opsmith.operators import Operator
-from opsmith.sources.importing import user_files
-from opsmith.system.scratch import scratch_folder
-from opsmith.system.watchdog import watched
+from opsmith.system.files import read_json, write_atomically
+from opsmith.system.processes.child_main import signal_at_parents_end
+from opsmith.system.scratch import make_scratch, remove
+
+if TYPE_CHECKING:
+    from opsmith.checks.earlier_rows import EarlierRows
+    from opsmith.checks.report.rows import Row
+    from opsmith.operators import Operator
 
 #: Seconds between two looks at the files, and seconds without a change before the check runs again:
 #: editors write a file in several steps.
-_LOOK_SECONDS, _QUIET_SECONDS = 0.25, 0.1
+_LOOK_SECONDS, _QUIET_SECONDS = 0.1, 0.05
 _HEADERS = ("*.h", "*.hpp", "*.hh", "*.inl", "*.cuh")
 
 Stamps = Mapping[Path, int]
 
 
-def watch(arguments: Sequence[str], given: Sequence[str]) -> None:
-    """Check, and check again after every change, until Ctrl-C.
+def watch(given: Sequence[str], prepare: Callable[[], None]) -> Path:
+    """Return in a fork of this process, and in another one after every change, until Ctrl-C.
 
     Args:
-        arguments: the arguments of ``opsmith check``, without ``--watch``.
-        given: the files or modules among them, watched even if they cannot be imported.
+        given: the files or modules to check, watched even if they cannot be imported.
+        prepare: imports what rows would import, while this process waits for the first change.
+
+    Returns:
+        The file through which one check tells the next what it found.
     """
     named = [Path(name.partition("::")[0]) for name in given]
     files = {path.resolve() for path in named if path.is_file()}
+    state = make_scratch("watch") / "state.json"
+    prepared = False
     try:
         while True:
             started = time.time_ns()
             before = stamps(files)
-            files |= _check(arguments)
+            child = os.fork()
+            if child == 0:
+                signal_at_parents_end(signal.SIGTERM)
+                return state
+            os.waitpid(child, 0)
+            files |= {Path(name) for name in (read_json(state, dict) or {}).get("files", ())}
             now = stamps(files)
             changed = _changed(now, before, started)
-            if not changed:
+            if changed:
+                # Its rows may be of what the files were, or of what they are.
+                state.unlink(missing_ok=True)
+            else:
                 output.say(f"\nwatching {len(files)} files; Ctrl-C ends", style="dim")
+                if not prepared:
+                    prepare()
+                    prepared = True
                 changed = _wait(now)
             output.say(f"\n{_shown(changed)} changed", style="bold")
     except KeyboardInterrupt:
         output.say("")
+        with contextlib.suppress(ChildProcessError, KeyboardInterrupt):
+            os.waitpid(-1, 0)
+        remove(state.parent)
+        sys.exit(0)
 
 
-def _check(arguments: Sequence[str]) -> set[Path]:
-    """Run a check, and return the files that its result depends on; empty if importing failed."""
-    with scratch_folder("watch") as folder:
-        listed = Path(folder, "files.json")
-        command = [sys.executable, "-m", "opsmith", "check", *arguments]
-        with watched() as variables:
-            environment = {**os.environ, **variables}
-            subprocess.run([*command, "--files-to", str(listed)], env=environment, check=False)
-        try:
-            return {Path(name) for name in json.loads(listed.read_text())}
-        except (OSError, ValueError):
-            return set()
+def read(state: Path, operators: Sequence[Operator]) -> EarlierRows:
+    """Return the rows of the last check, of which some may still hold."""
+    from opsmith.checks.earlier_rows import EarlierRows
+
+    return EarlierRows(operators, (read_json(state, dict) or {}).get("rows", ()))
+
+
+def write(
+    state: Path, operators: Sequence[Operator], earlier: EarlierRows, rows: Sequence[Row]
+) -> None:
+    """Write the files that a check depends on, and its rows."""
+    files = [str(path) for path in files_of(operators)]
+    write_atomically(state, json.dumps({"files": files, "rows": earlier.keep(rows)}))
 
 
 def files_of(operators: Iterable[Operator]) -> list[Path]:
     """Return the user's files that operators depend on: modules, kernels, and their headers."""
+    from opsmith.sources.importing import user_files
+
     found = set(user_files())
     for operator in operators:
         for kernel in operator.kernels.values():

@@ -16,6 +16,8 @@ Outcome = Literal["passed", "failed", "incomplete"]
 UNTRIED: tuple[Status, ...] = ("not applicable", "not run")
 #: The kernel of rows about the reference itself.
 _REFERENCE = "reference"
+#: The note of a row of an earlier run.
+FROM_BEFORE = "from before: nothing that it rests on has changed"
 #: The checks that compile a kernel and do not call it.
 _COMPILING = ("build", "nvcc")
 #: The beginnings, behind OPS-, of the codes that other failures may follow from, in their order.
@@ -202,9 +204,12 @@ class Results:
                 )
 
     def remarks(self) -> Iterator[str]:
-        """Yield what has no kernel, and the number of checks left out and how to run them."""
+        """Yield what has no kernel, what is from before, how many checks were left out."""
         for operator in self.without_kernel:
             yield f"{operator} has no kernel: its reference was checked"
+        before = [row.check for row in self.rows if FROM_BEFORE in row.notes]
+        if before:
+            yield f"from before, since nothing that they rest on has changed: {', '.join(before)}"
         names = {row.check for row in self.left_out} - {row.check for row in self.rows}
         if not names:
             return
