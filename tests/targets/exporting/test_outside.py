@@ -104,7 +104,7 @@ TARGET = Other()
     ("name", "text", "words"),
     [
         ("broken", "1 / 0", "importing outside_targets:TARGET raised ZeroDivisionError: division"),
-        ("broken", "TARGET = 3", "outside_targets:TARGET is not an opsmith.targets.Ta"),
+        ("broken", "TARGET = 3", "outside_targets:TARGET has type int, expected Target"),
         ("broken", NAMED.format(name="x"), "outside_targets:TARGET has the name 'x'"),
         ("onnx", NAMED.format(name="onnx"), "there is another of this name"),
     ],
