@@ -25,8 +25,8 @@ def page() -> str:
 
     group = typer.main.get_command(app)
     parts = [_HEAD]
-    for name, command in group.commands.items():
-        parts.append(_command(name, command))
+    for name in group.list_commands(None):
+        parts.append(_command(name, group.commands[name]))
         if name == "export":
             for target in all_targets():
                 parts.append(_target(target))

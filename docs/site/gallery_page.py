@@ -43,7 +43,7 @@ def page() -> str:
 
 
 def _operator(folder: Path) -> str:
-    from opsmith.cli.show import tree
+    from opsmith.cli.commands.show import tree
 
     readme = (folder / "README.md").read_text(encoding="utf-8")
     lead = next(block for block in readme.split("\n\n") if not block.startswith("#"))

@@ -12,6 +12,15 @@ def main() -> None:
     from opsmith.cli.first_process import leave_the_first_process
 
     leave_the_first_process()
-    from opsmith.cli.app import app
+    try:
+        from opsmith.cli.app import app
+    except ModuleNotFoundError as error:
+        name = str(error.name).partition(".")[0]
+        if name not in ("rich", "typer"):
+            raise
+        sys.exit(
+            f"error: the command opsmith needs {name}, which is not installed. Get it: "
+            "pip install 'opsmith[build]'"
+        )
 
     app(prog_name="opsmith")

@@ -3,8 +3,9 @@
 Modules that import torch are imported inside a command, so that `opsmith --help` answers at once.
 """
 
-import errno
+import importlib
 import json
+import pkgutil
 import re
 import time
 from pathlib import Path
@@ -13,14 +14,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from emulators.__main__ import SETTINGS, emulate
-from opsmith.cli import adopt, artifacts, bench, cache, check, judge, output, show, wheel
+from opsmith.cli import commands, output
 from opsmith.cli.options import AsJson, Debug, Files, wants_tracebacks
 from opsmith.errors import INCOMPLETE, BuildError, MissingDependencyError, OpsmithError
-
-#: Error numbers of failures that disks and permissions cause.
-_STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR)
-
+from opsmith.system.products import absent, from_other_packages
 
 #: The class of mistakes on the command line, which typer raises and does not export.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -30,8 +27,35 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 _POSSIBLE = re.compile(r"\.? \(Possible options: ([^)]+)\)\.?$")
 
 
+#: The order of the commands in the help. Commands of other packages follow.
+_ORDER = (
+    *("new", "doctor", "build", "check", "judge", "emulate", "explain", "guide", "adopt", "show"),
+    *("bench", "wheel", "export", "run", "view", "cache"),
+)
+
+
 class _Commands(TyperGroup):
-    """Turns opsmith's own errors into one message and an exit code."""
+    """Adds the commands of other packages; turns errors into one message and an exit code."""
+
+    _complete = False
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        self._add_commands_of_others()
+        return sorted(self.commands, key=[*_ORDER, *sorted(self.commands)].index)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.commands:
+            self._add_commands_of_others()
+        return super().get_command(ctx, cmd_name)
+
+    def _add_commands_of_others(self) -> None:
+        if not self._complete:
+            self._complete = True
+            found, _ = from_other_packages(
+                "opsmith.commands", "command", typer.Typer, self.commands
+            )
+            for others in found.values():
+                self.commands = {**typer.main.get_group(others).commands, **self.commands}
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -70,8 +94,10 @@ class _Commands(TyperGroup):
         except _UsageError as error:
             output.say_error(_in_one_line(error))
             raise typer.Exit(2) from None
-        except OpsmithError as error:
-            if wants_tracebacks(ctx):
+        except (OpsmithError, ModuleNotFoundError) as error:
+            if isinstance(error, ModuleNotFoundError):
+                error = absent(error, f"opsmith {ctx.invoked_subcommand}")
+            if not isinstance(error, OpsmithError) or wants_tracebacks(ctx):
                 raise
             output.say_error(str(error))
             raise typer.Exit(getattr(error, "exit_code", 1)) from None
@@ -243,40 +269,12 @@ def _write_compile_commands(operators: list[Any]) -> None:
         raise BuildError("no operator of these files has a kernel in C++")
 
 
-check.register(app)
-judge.register(app)
-app.command(context_settings=SETTINGS)(emulate)
-
-
-@app.command()
-def explain(
-    code: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="CODE", help="A failure code, as OPS-LAYOUT-STRIDE; by default, list all codes."
-        ),
-    ] = None,
-    debug: Debug = False,
-) -> None:
-    """Say what a failure's code means, what causes it, and what to do."""
-    from opsmith.cli import explanations
-
-    console = output.stdout()
-    if code is None:
-        explanations.show_all(console)
-    else:
-        explanations.show(console, code)
-
-
 @app.command()
 def guide() -> None:
     """Print a guide for programs that write kernels: all that is needed, as Markdown."""
     print((Path(__file__).parents[1] / "guide.md").read_text(encoding="utf-8"), end="")
 
 
-adopt.register(app)
-show.register(app)
-bench.register(app)
-wheel.register(app)
-artifacts.register(app)
-cache.register(app)
+for _module in pkgutil.iter_modules(commands.__path__):
+    _found = importlib.import_module(f"{commands.__name__}.{_module.name}").app
+    app.registered_commands += _found.registered_commands

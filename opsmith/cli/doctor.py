@@ -17,7 +17,7 @@ from rich.table import Table
 
 from opsmith.errors import MissingDependencyError
 from opsmith.kernels import DEVICES
-from opsmith.kernels.language_registry import LANGUAGES
+from opsmith.kernels.language_registry import languages
 from opsmith.kernels.toolchain import compilers
 from opsmith.system.progress import status
 from opsmith.system.scratch import scratch_folder
@@ -158,7 +158,7 @@ def _tool(name: str) -> Finding:
 
 def _compilers() -> Iterator[Finding]:
     """Look for the compilers that only one kernel language needs."""
-    for language in LANGUAGES:
+    for language in languages():
         used_for = f"{language.name} kernels"
         for name, find in language.compilers.items():
             try:

@@ -49,15 +49,6 @@ def say_error(message: str) -> None:
     console.print(Text.assemble((text[:6], "bold red"), text[6:]), soft_wrap=True)
 
 
-def end(console: Console, report: Any, verbose: bool) -> None:
-    """Print what follows the table of a report of checks; only a terminal wraps it at words."""
-    from opsmith.checks.report.table import LEGEND, ending, show
-
-    more = "" if verbose else "; -v shows more"
-    parts = ending(report, verbose=verbose, legend=LEGEND + more)
-    show(console, parts, wraps=console.is_terminal)
-
-
 def write_reports(report: Any, page: Path | None, junit: Path | None) -> None:
     """Write a report of checks as a page and as JUnit's XML, where a file is named for it."""
     for path, write in ((page, report.to_html), (junit, report.to_junit)):

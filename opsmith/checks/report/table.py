@@ -246,3 +246,9 @@ def ending(report: Results, *, verbose: bool = False, legend: str = "") -> Itera
         yield Text(f"\n{remark}", style="dim")
     yield Text(f"\n{legend}" if legend else "", style="dim")
     yield Text(report.summary(), style=f"bold {_STYLES[report.outcome]}")
+
+
+def show_ending(console: Console, report: Results, verbose: bool) -> None:
+    """Print what follows the table; only a terminal wraps it at words."""
+    more = "" if verbose else "; -v shows more"
+    show(console, ending(report, verbose=verbose, legend=LEGEND + more), wraps=console.is_terminal)

@@ -16,43 +16,42 @@ if TYPE_CHECKING:
     from opsmith.operators import Operator
     from opsmith.operators.core.operator import Kernel
 
+app = typer.Typer()
+
 _NO = "[dim]–[/]"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
+@app.command()
+def show(
+    sources: Files,
+    svg: Annotated[
+        Path | None,
+        typer.Option(
+            "--svg",
+            "-o",
+            metavar="OUT.svg",
+            callback=in_a_folder,
+            help="Also draw it as a picture.",
+        ),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Draw what opsmith derives from each declaration in FILE..., and what runs where."""
+    from rich.console import Console
 
-    @app.command()
-    def show(
-        sources: Files,
-        svg: Annotated[
-            Path | None,
-            typer.Option(
-                "--svg",
-                "-o",
-                metavar="OUT.svg",
-                callback=in_a_folder,
-                help="Also draw it as a picture.",
-            ),
-        ] = None,
-        debug: Debug = False,
-    ) -> None:
-        """Draw what opsmith derives from each declaration in FILE..., and what runs where."""
-        from rich.console import Console
+    from opsmith.system.files import write_output
+    from opsmith.system.progress import status
 
-        from opsmith.system.files import write_output
-        from opsmith.system.progress import status
+    with status("reading the declarations"):
+        from opsmith.sources.importing import import_all
 
-        with status("reading the declarations"):
-            from opsmith.sources.importing import import_all
-
-            trees = [tree(operator) for operator in import_all(sources)]
-        output.stdout().print(*trees, sep="")
-        if svg is not None:
-            drawn = Console(record=True, width=output.MAX_WIDTH, file=io.StringIO())
-            drawn.print(*trees, sep="")
-            write_output(svg, output.picture(drawn, "opsmith show"))
-            output.say(str(svg))
+        trees = [tree(operator) for operator in import_all(sources)]
+    output.stdout().print(*trees, sep="")
+    if svg is not None:
+        drawn = Console(record=True, width=output.MAX_WIDTH, file=io.StringIO())
+        drawn.print(*trees, sep="")
+        write_output(svg, output.picture(drawn, "opsmith show"))
+        output.say(str(svg))
 
 
 def tree(operator: "Operator") -> "Tree":

@@ -1,14 +1,17 @@
-"""Print the explanations of ``opsmith explain``."""
-
-from __future__ import annotations
+"""The command `opsmith explain`: print what a failure's code means."""
 
 import re
 from itertools import groupby
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
-from opsmith.checks.report.failure_codes import catalogue, explanation
+from opsmith.cli import output
+from opsmith.cli.options import Debug
+
+app = typer.Typer()
 
 #: Prose is easier to read in lines of at most this width.
 _WIDTH = 80
@@ -16,12 +19,31 @@ _BLOCK = re.compile(r"^```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`([^`]+)`")
 
 
-def show(console: Console, code: str) -> None:
+@app.command()
+def explain(
+    code: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CODE", help="A failure code, as OPS-LAYOUT-STRIDE; by default, list all codes."
+        ),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Say what a failure's code means, what causes it, and what to do."""
+    if code is None:
+        _show_all(output.stdout())
+    else:
+        _show(output.stdout(), code)
+
+
+def _show(console: Console, code: str) -> None:
     """Print the cause, the example and the remedy of a code.
 
     Raises:
         UnknownCodeError: there is no such code.
     """
+    from opsmith.checks.report.failure_codes import explanation
+
     entry = explanation(code)
     console.print(Text(entry.code, style="bold"), Text(f"({entry.family})", style="dim"))
     _prose(console, entry.title, "  ")
@@ -42,8 +64,10 @@ def show(console: Console, code: str) -> None:
                 _prose(console, part.strip(), "  ")
 
 
-def show_all(console: Console) -> None:
+def _show_all(console: Console) -> None:
     """Print every code with its title, family by family."""
+    from opsmith.checks.report.failure_codes import catalogue
+
     width = max(map(len, catalogue()))
     for family, entries in groupby(catalogue().values(), key=lambda entry: entry.family):
         console.print(Text(family, style="bold"))

@@ -9,12 +9,10 @@ import typer
 from opsmith.cli import output
 from opsmith.cli.options import AsJson, AsJunit, AsPage, Debug, Verbose, in_a_folder
 
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command()(judge)
+app = typer.Typer()
 
 
+@app.command()
 def judge(
     spec: Annotated[
         Path,
@@ -111,7 +109,7 @@ def judge(
         raise typer.Exit(_judge_folder(spec, candidates, jobs, options))
     prestart.begin_candidates()
     with uncollected(), status("importing PyTorch"):
-        from opsmith.checks.report.table import Table
+        from opsmith.checks.report.table import Table, show_ending
         from opsmith.judge import judge as reach_verdict
         from opsmith.judge.signing import read_key, write_signed
     console = output.stderr() if as_json else output.stdout()
@@ -136,7 +134,7 @@ def judge(
     if as_json:
         print(verdict.to_json())
     else:
-        output.end(console, verdict.report, verbose)
+        show_ending(console, verdict.report, verbose)
         for path, digest in verdict.digests.items():
             print(f"sha256 {digest}  {path}{'  (spec)' if path in verdict.of_spec else ''}")
         print(f"seed {verdict.seed}")

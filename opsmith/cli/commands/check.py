@@ -15,6 +15,8 @@ from opsmith.cli.options import AsJson, AsJunit, AsPage, Debug, Files, Verbose
 from opsmith.errors import no_such
 from opsmith.system.text import wrapped
 
+app = typer.Typer()
+
 #: When the command started.
 _STARTED = time.monotonic()
 
@@ -28,17 +30,12 @@ _AHEAD = 4
 _EPILOG = "Beside these, an option for each check that is slow: see opsmith check --list."
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command(cls=_Check, epilog=_EPILOG)(check)
-
-
 def _print_checks(value: bool) -> None:
     if value:
         from opsmith.system.progress import status
 
         with status("importing PyTorch"):
-            from opsmith import checks
+            import opsmith.checks as checks
 
             everything = checks.all_checks()
         width = max(len(one.name) for one in everything) + 2
@@ -95,13 +92,6 @@ def _refuse_reports(files: list[str]) -> None:
             )
 
 
-def _cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 class _Check(extra.ExtraOptions):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Set variables that make checks faster, before torch is imported."""
@@ -112,7 +102,7 @@ class _Check(extra.ExtraOptions):
 
     def extra(self) -> dict[str, bool]:
         """Return the options that turn on slow checks."""
-        from opsmith import checks
+        import opsmith.checks as checks
 
         return {one.flag: False for one in checks.all_checks() if one.flag}
 
@@ -139,6 +129,7 @@ def _checked(files: list[str], spec: str | None, modules: list[str]) -> list[Any
     return [specified(name, spec, modules) for name in files]
 
 
+@app.command(cls=_Check, epilog=_EPILOG)
 def check(
     ctx: typer.Context,
     files: Files,
@@ -293,12 +284,12 @@ def check(
     from opsmith.system.progress import status
 
     _require_device_types(device or [])
-    jobs = jobs or _cores()
+    jobs = jobs or len(os.sched_getaffinity(0))
     with uncollected(), status("importing PyTorch"):
-        from opsmith import checks
+        import opsmith.checks as checks
         from opsmith.checks import worker_server
         from opsmith.checks.protocol import selected as checks_of
-        from opsmith.checks.report.table import Table
+        from opsmith.checks.report.table import Table, show_ending
         from opsmith.checks.report.table import timings as time_table
 
         worker_server.import_all()
@@ -357,7 +348,7 @@ def check(
     if as_json:
         print(result.to_json())
     else:
-        output.end(console, result, verbose)
+        show_ending(console, result, verbose)
     if timings:
         output.stderr().print(time_table(result), f"\n{before:.1f} s before the first check")
     output.write_reports(result, report, junit)

@@ -23,6 +23,8 @@ from opsmith.errors import (
 if TYPE_CHECKING:
     from opsmith.targets.exporting.protocol import Option, Target
 
+app = typer.Typer()
+
 Source = Annotated[
     str,
     typer.Argument(
@@ -35,13 +37,6 @@ Source = Annotated[
 Artifact = Annotated[
     Path, typer.Argument(metavar="ARTIFACT", help="A folder that opsmith export wrote.")
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to the application."""
-    app.command(cls=_Export, epilog=_EPILOG)(export)
-    app.command()(run)
-    app.command()(view)
 
 
 _EPILOG = "Beside these, the options of the target: see opsmith export --list."
@@ -73,6 +68,7 @@ def _print_targets(value: bool) -> None:
     raise typer.Exit
 
 
+@app.command(cls=_Export, epilog=_EPILOG)
 def export(
     ctx: typer.Context,
     source: Source,
@@ -111,6 +107,7 @@ def export(
     )
 
 
+@app.command()
 def run(
     artifact: Artifact,
     inputs: Annotated[
@@ -167,6 +164,7 @@ def run(
         output.say(f"wrote {out}")
 
 
+@app.command()
 def view(
     artifact: Annotated[
         Path,

@@ -11,6 +11,8 @@ from opsmith.cli import output
 from opsmith.cli.options import Debug, in_a_folder
 from opsmith.errors import OpsmithError
 
+app = typer.Typer()
+
 
 class AdoptError(OpsmithError):
     """The name belongs to nothing that can be adopted."""
@@ -18,68 +20,65 @@ class AdoptError(OpsmithError):
     exit_code = 2
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
+@app.command()
+def adopt(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="An operator that PyTorch knows (torchvision::nms, aten::add.Tensor), or a "
+            "torch.autograd.Function or its apply (ops.py:MyFunction).",
+        ),
+    ],
+    example: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ARGUMENTS",
+            help='A call\'s arguments, as Python: "torch.rand(5, 4), k=2". Found automatically '
+            "if omitted.",
+        ),
+    ] = None,
+    modules: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--import",
+            metavar="MODULE",
+            help="Module that defines it; by default the package that its namespace names. "
+            "May be repeated.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE.py",
+            callback=in_a_folder,
+            help="File to write; by default, print.",
+        ),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Write a declaration of an operator that exists, to start from.
 
-    @app.command()
-    def adopt(
-        name: Annotated[
-            str,
-            typer.Argument(
-                metavar="NAME",
-                help="An operator that PyTorch knows (torchvision::nms, aten::add.Tensor), or a "
-                "torch.autograd.Function or its apply (ops.py:MyFunction).",
-            ),
-        ],
-        example: Annotated[
-            str | None,
-            typer.Option(
-                metavar="ARGUMENTS",
-                help='A call\'s arguments, as Python: "torch.rand(5, 4), k=2". Found automatically '
-                "if omitted.",
-            ),
-        ] = None,
-        modules: Annotated[
-            list[str] | None,
-            typer.Option(
-                "--import",
-                metavar="MODULE",
-                help="Module that defines it; by default the package that its namespace names. "
-                "May be repeated.",
-            ),
-        ] = None,
-        out: Annotated[
-            Path | None,
-            typer.Option(
-                "--out",
-                "-o",
-                metavar="FILE.py",
-                callback=in_a_folder,
-                help="File to write; by default, print.",
-            ),
-        ] = None,
-        debug: Debug = False,
-    ) -> None:
-        """Write a declaration of an operator that exists, to start from.
+    Parameters and defaults come from its schema. Calls of the operator show its shapes, its
+    dtypes and the values that it accepts. `opsmith check` on the file checks the existing
+    operator.
+    """
+    if out is not None and out.exists():
+        raise AdoptError(f"{out} exists already; nothing was written")
+    if example is not None:
+        _require_arguments(example)
+    with output.progress() as tell:
+        tell(0, 0, f"calling {name}")
+        text = _drafted(name, example, modules or [])
+    if out is None:
+        print(text, end="")
+        return
+    from opsmith.system.files import write_output
 
-        Parameters and defaults come from its schema. Calls of the operator show its shapes, its
-        dtypes and the values that it accepts. `opsmith check` on the file checks the existing
-        operator.
-        """
-        if out is not None and out.exists():
-            raise AdoptError(f"{out} exists already; nothing was written")
-        if example is not None:
-            _require_arguments(example)
-        with output.progress() as tell:
-            tell(0, 0, f"calling {name}")
-            text = _drafted(name, example, modules or [])
-        if out is None:
-            print(text, end="")
-            return
-        from opsmith.system.files import write_output
-
-        write_output(out, text)
-        output.say(f"{out}\n\nTry it:  opsmith check {out}")
+    write_output(out, text)
+    output.say(f"{out}\n\nTry it:  opsmith check {out}")
 
 
 def _require_arguments(example: str) -> None:

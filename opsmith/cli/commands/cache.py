@@ -11,6 +11,8 @@ import typer
 from opsmith.cli import output
 from opsmith.cli.options import AsJson, Debug
 
+app = typer.Typer()
+
 #: The parts of opsmith's cache by folder. Nothing else is removed, and none of them that another
 #: program made, since OPSMITH_CACHE may name a folder that also holds other files.
 PARTS = {
@@ -28,34 +30,31 @@ PARTS = {
 }
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
+@app.command()
+def cache(
+    clear: Annotated[
+        bool, typer.Option("--clear", help="Remove all built files; the next use builds again.")
+    ] = False,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Say where built files are kept, and how large they are."""
+    from opsmith.system.files import cache_folder, is_own, storing
 
-    @app.command()
-    def cache(
-        clear: Annotated[
-            bool, typer.Option("--clear", help="Remove all built files; the next use builds again.")
-        ] = False,
-        as_json: AsJson = False,
-        debug: Debug = False,
-    ) -> None:
-        """Say where built files are kept, and how large they are."""
-        from opsmith.system.files import cache_folder, is_own, storing
-
-        folder = cache_folder()
-        sizes = {name: _size(folder / name) for name in PARTS if (folder / name).exists()}
-        if as_json:
-            print(json.dumps({"folder": str(folder), "bytes": sizes}, indent=2))
-        else:
-            _show(folder, sizes)
-        if clear:
-            removed = {name: size for name, size in sizes.items() if is_own(folder / name)}
-            with storing(folder):
-                for name in removed:
-                    _remove(folder / name)
-            output.say(f"removed {_megabytes(sum(removed.values()))}")
-            for name in sizes.keys() - removed.keys():
-                output.say(f"kept {folder / name}: it was there before opsmith used this cache")
+    folder = cache_folder()
+    sizes = {name: _size(folder / name) for name in PARTS if (folder / name).exists()}
+    if as_json:
+        print(json.dumps({"folder": str(folder), "bytes": sizes}, indent=2))
+    else:
+        _show(folder, sizes)
+    if clear:
+        removed = {name: size for name, size in sizes.items() if is_own(folder / name)}
+        with storing(folder):
+            for name in removed:
+                _remove(folder / name)
+        output.say(f"removed {_megabytes(sum(removed.values()))}")
+        for name in sizes.keys() - removed.keys():
+            output.say(f"kept {folder / name}: it was there before opsmith used this cache")
 
 
 def _show(folder: Path, sizes: dict[str, int]) -> None:
