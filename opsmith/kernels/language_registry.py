@@ -1,20 +1,34 @@
-"""The kernel languages, and the choice of a language for a source."""
+"""Find the kernel languages, and choose one for a source."""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import opsmith.kernels.languages as folder
 from opsmith.errors import DeclarationError
-from opsmith.kernels.languages.ascendc import AscendC
-from opsmith.kernels.languages.cpp import Cpp
-from opsmith.kernels.languages.cuda import Cuda
-from opsmith.kernels.languages.emulated_cuda import emulated
-from opsmith.kernels.languages.torch_library import TorchLibrary
 from opsmith.kernels.source import KernelSource, Language
 from opsmith.signature.model import Signature
+from opsmith.system.products import from_other_packages
 
-LANGUAGES: tuple[Language, ...] = (Cpp(), Cuda(emulated), AscendC(), TorchLibrary())
+
+@cache
+def _own() -> tuple[Language, ...]:
+    """Return the languages of the files in ``languages/`` that have a `LANGUAGE`."""
+    names = [one.name for one in pkgutil.iter_modules(folder.__path__) if not one.ispkg]
+    modules = [importlib.import_module(f"{folder.__name__}.{name}") for name in names]
+    return tuple(module.LANGUAGE for module in modules if hasattr(module, "LANGUAGE"))
+
+
+@cache
+def languages() -> tuple[Language, ...]:
+    """Return all languages: our own, and those of other packages' entry points."""
+    taken = [language.name for language in _own()]
+    others, _ = from_other_packages("opsmith.languages", "language", Language, taken)
+    return (*_own(), *others.values())
 
 
 def language_of(path: Path, api: str, qualname: str, asked: str = "") -> Language:
@@ -23,23 +37,24 @@ def language_of(path: Path, api: str, qualname: str, asked: str = "") -> Languag
     Raises:
         DeclarationError: the api or language does not exist, or has no such files.
     """
-    apis = list(dict.fromkeys(language.api for language in LANGUAGES))
+    for offered in (_own, languages):  # entry points are read only where our own do not serve
+        for language in offered():
+            if language.takes(path, api, asked):
+                return language
+    apis = list(dict.fromkeys(language.api for language in languages()))
     if api not in apis:
         there = " and ".join(repr(known) for known in apis)
         raise DeclarationError(f"{qualname}: api={api!r}; there are {there}")
-    languages = [language.asked for language in LANGUAGES if language.asked]
-    if asked and asked not in languages:
-        there = " and ".join(map(repr, languages))
+    named = [language.asked for language in languages() if language.asked]
+    if asked and asked not in named:
+        there = " and ".join(map(repr, named))
         raise DeclarationError(
             f"{qualname}: language={asked!r}; expected {there}, or none for C++ and CUDA, which "
             "follow from the file's name"
         )
-    for language in LANGUAGES:
-        if language.takes(path, api, asked):
-            return language
     known = ", ".join(
         f"{language.name} ({', '.join(language.suffixes)})"
-        for language in LANGUAGES
+        for language in languages()
         if (language.api, language.asked) == (api, asked)
     )
     raise DeclarationError(f"{qualname}: {path.name} is in no kernel language; there are {known}")

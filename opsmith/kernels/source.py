@@ -17,12 +17,14 @@ from opsmith.kernels.toolchain.devices import Device, get_device
 from opsmith.kernels.toolchain.recipe import Recipe, included_by
 from opsmith.kernels.toolchain.units import Generated, Unit
 from opsmith.signature.model import Signature
+from opsmith.system.products import import_product
 
 
 class Language(ABC):
     """The interface of a kernel language: how a source becomes code.
 
-    A language is one file in ``languages/``, and its line in ``language_registry.LANGUAGES``.
+    A language is an instance, by the name `LANGUAGE` in a file of ``languages/``, or an entry point
+    of another package in the group ``opsmith.languages``.
 
     Attributes:
         name: the name of the language, for messages.
@@ -35,7 +37,7 @@ class Language(ABC):
         compilers: the compilers that only this language needs, by name: each function returns a
             compiler, given what it is needed for, or raises `MissingDependencyError`.
         emulates: the device type whose kernels `emulated` brings to the host; empty if there is
-            none.
+            none. The folder ``languages/emulated_<device>`` does it.
     """
 
     name: str
@@ -77,8 +79,12 @@ class Language(ABC):
 
     def emulated(self, source: KernelSource) -> KernelSource | None:
         """Return a source to compile for the host instead, if its device can be emulated."""
-        del source
-        return None
+        if not self.emulates:
+            return None
+        module = f"opsmith.kernels.languages.emulated_{self.emulates}"
+        emulation: Any = import_product(module, source.what)
+        translated: KernelSource = emulation.emulated(source)
+        return translated
 
     @abstractmethod
     def unit(self, source: KernelSource) -> Unit:

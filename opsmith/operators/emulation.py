@@ -8,7 +8,7 @@ from typing import Any
 
 from opsmith.errors import DeclarationError
 from opsmith.kernels import HOST
-from opsmith.kernels.language_registry import LANGUAGES
+from opsmith.kernels.language_registry import languages
 from opsmith.operators.core import registry
 from opsmith.operators.defined import DefinedOperator
 from opsmith.operators.dispatch.kernel import dispatch_key
@@ -41,7 +41,7 @@ def emulate(device: str) -> Iterator[None]:
         Traceback (most recent call last):
         opsmith.errors.DeclarationError: opsmith.emulate('npu'): expected 'cuda'
     """
-    suffixes = {language.emulates: language.suffixes[0] for language in LANGUAGES}
+    suffixes = {language.emulates: language.suffixes[0] for language in languages()}
     if not device or device not in suffixes:
         there = ", ".join(repr(known) for known in suffixes if known)
         raise DeclarationError(f"opsmith.emulate({device!r}): expected {there}")

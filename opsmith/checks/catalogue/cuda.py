@@ -22,14 +22,13 @@ from opsmith.checks.cases.layouts import LAYOUTS
 from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.cases.subject import Subject
 from opsmith.checks.catalogue import memory_safety
-from opsmith.checks.harness import Called, Phase
+from opsmith.checks.harness import Called, Phase, ptxas
 from opsmith.checks.numerics.comparison import compare, same_bits
 from opsmith.checks.numerics.oracle import Expected
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.errors import BuildError, MissingDependencyError
 from opsmith.kernels import HOST, KernelSource, Library
-from opsmith.kernels.languages import cuda
 from opsmith.kernels.languages.emulated_cuda import (
     USUAL_WARP,
     emulated,
@@ -37,7 +36,6 @@ from opsmith.kernels.languages.emulated_cuda import (
     find_obstacle,
     unit_for_nvcc,
 )
-from opsmith.kernels.toolchain import ptxas
 from opsmith.operators import Operator
 from opsmith.signature.dtype_variables import parts
 from opsmith.signature.parameters import TensorListType
@@ -279,7 +277,8 @@ def compiled_by_nvcc(trial: Trial) -> None:
     hip = _HIP.search(source.path.read_text(errors="replace"))
     trial.need(hip is None, "the source is in HIP, which nvcc does not compile")
     try:
-        found = cuda.resources(source, None if source.language.has_entry else unit_for_nvcc(source))
+        unit = None if source.language.has_entry else unit_for_nvcc(source)
+        found = ptxas.resources_of(source, unit)
     except MissingDependencyError as error:
         raise Inapplicable(str(error)) from None
     except BuildError as error:

@@ -21,6 +21,7 @@ from opsmith.checks.catalogue.memory_safety import compiled
 from opsmith.checks.harness import Elements, Fault, Phase
 from opsmith.checks.numerics.exact import arrays
 from opsmith.checks.numerics.exact.arrays import Array
+from opsmith.checks.numerics.exact.language import BITS, CODES, exact, exact_emulated
 from opsmith.checks.numerics.exact.reference import ExactReference, LeavesFieldError
 from opsmith.checks.numerics.exact.sources import obstacle, table_in
 from opsmith.checks.numerics.exact.verdict import ExactVerdict, first_wrong
@@ -36,8 +37,6 @@ from opsmith.checks.protocol import PLAIN_CALLS, define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.errors import BuildError
 from opsmith.kernels import KernelSource, Library
-from opsmith.kernels.languages.emulated_cuda import exact_emulated
-from opsmith.kernels.languages.exact import BITS, CODES, exact
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import dtype_name, map_tensors, output_names, with_own_lists
 from opsmith.operators.defined import DefinedOperator

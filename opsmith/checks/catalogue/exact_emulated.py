@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from opsmith.checks.catalogue.cuda import kernels_in_cuda, need_emulation
 from opsmith.checks.catalogue.exact import compare_cases, prepare
+from opsmith.checks.numerics.exact.language import exact_emulated
 from opsmith.checks.protocol import PLAIN_CALLS, define_check
 from opsmith.checks.trial.trial import Trial
-from opsmith.kernels.languages.emulated_cuda import exact_emulated
 
 
 @define_check(

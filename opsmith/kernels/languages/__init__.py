@@ -1,1 +1,1 @@
-"""The kernel languages, one file each; ``language_registry`` lists them."""
+"""The kernel languages, a file each, which has the language as `LANGUAGE`; and emulations."""

@@ -63,6 +63,9 @@ class AscendC(Cpp):
         return {**beside, "link_libraries": [*beside["link_libraries"], *runtime]}
 
 
+LANGUAGE = AscendC()
+
+
 def find_bisheng(what: str) -> Compiler:
     """Return CANN's compiler, from ``ASCEND_HOME_PATH``.
 

@@ -72,6 +72,9 @@ class Cpp(Language):
         return Library(source, path)
 
 
+LANGUAGE = Cpp()
+
+
 def explainer(source: KernelSource) -> Callable[[str], str]:
     """Return a function that explains a compiler's output; see `kernel_mistakes.explain`."""
 

@@ -96,6 +96,9 @@ class TorchLibrary(Language):
         return library
 
 
+LANGUAGE = TorchLibrary()
+
+
 def _is_cuda(source: KernelSource) -> bool:
     return source.path.suffix == _CUDA_SUFFIX
 

@@ -25,6 +25,7 @@ from opsmith.operators.dispatch.fake import as_returned, check_size, empty_resul
 from opsmith.operators.dispatch.kernel import NativeKernel, PythonKernel, dispatch_key
 from opsmith.signature import Signature, bind
 from opsmith.signature.calls import named
+from opsmith.system.products import import_product
 
 if TYPE_CHECKING:
     from opsmith.operators.core.operator import RegisteredOperator
@@ -155,10 +156,10 @@ class TritonLauncher(PythonKernel):
         run = self._launching(operator)
 
         def interpret(*args: Any, **kwargs: Any) -> Any:
-            require_triton(f"{operator.name} ({self.device})")
-            from opsmith.kernels.languages.triton.interpreter import interpreted
-
-            with interpreted(seed), _uninitialized_memory_is_filled():
+            what = f"{operator.name} ({self.device})"
+            require_triton(what)
+            emulation: Any = import_product("opsmith.kernels.languages.emulated_triton", what)
+            with emulation.interpreted(seed), _uninitialized_memory_is_filled():
                 return run(*args, **kwargs)
 
         return interpret

@@ -109,7 +109,7 @@ def test_only_devices_languages_and_nvcc_know_cuda() -> None:
         # An example in a docstring or comment is knowledge of nothing.
         if re.search(r"cuda|nvcc", re.sub(r"``.*?``|#.*", "", line), re.IGNORECASE)
     }
-    assert know == {"devices.py", "language_registry.py", "nvcc.py", "ptxas.py"}
+    assert know == {"devices.py", "language_registry.py", "nvcc.py"}
 
 
 SCANS = """

@@ -13,14 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opsmith.kernels import INCLUDE, Recipe
-from opsmith.kernels.languages.exact import BYTES
+from opsmith.checks.numerics.exact.language import BYTES
+from opsmith.kernels import Recipe
 
-_SOURCE = Path(__file__).parent / "native" / "operations.cpp"
-#: The number of fields that ``opsmith/exact/field.h`` has primes for.
+_NATIVE = Path(__file__).parent / "native"
+#: The number of fields that ``native/field.h`` has primes for.
 FIELDS = 4
 
-#: Reasons why unequal residues prove nothing, of those in ``opsmith/exact/field.h``: a square root,
+#: Reasons why unequal residues prove nothing, of those in ``native/field.h``: a square root,
 #: a literal of single precision.
 ROOT, CONSTANT_F = 1, 16
 
@@ -99,8 +99,7 @@ def library() -> Any:
     """Return the compiled arithmetic, built at the first call."""
     recipe = Recipe(
         "opsmith_exact",
-        sources=[_SOURCE],
-        include_dirs=[INCLUDE],
+        sources=[_NATIVE / "operations.cpp"],
         flags=("-O2",),
         torch="none",
         what="the arithmetic of the row exact",
@@ -115,8 +114,8 @@ def select(field: int) -> None:
 
 @functools.cache
 def prime(field: int) -> int:
-    """Return the prime p of a field, as ``opsmith/exact/field.h`` has it."""
-    text = (INCLUDE / "opsmith" / "exact" / "field.h").read_text()
+    """Return the prime p of a field, as ``native/field.h`` has it."""
+    text = (_NATIVE / "field.h").read_text()
     numbers = re.search(r"\bprimes\[\] = \{([\d, ]+)\}", text)
     assert numbers is not None
     return int(numbers[1].split(",")[field])

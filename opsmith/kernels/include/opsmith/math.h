@@ -14,8 +14,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#ifdef OPSMITH_EXACT
-#include <opsmith/exact/element.h>
+#ifdef OPSMITH_EXACT  // the file with elements that are never rounded
+#include OPSMITH_EXACT
 #endif
 
 #ifdef __CUDACC__

@@ -4,10 +4,7 @@ The package `emulators.cuda` reads and rewrites a source, and has the headers an
 languages here compile a kernel with them, with its adapter.
 """
 
-from emulators.cuda.obstacles import Obstacle
-from opsmith.kernels.languages.emulated_cuda.exact_language import exact_emulated
 from opsmith.kernels.languages.emulated_cuda.language import (
-    CUDA_ON_CPU,
     INCLUDE,
     USUAL_WARP,
     CudaOnCpu,
@@ -21,15 +18,12 @@ from opsmith.kernels.languages.emulated_cuda.torch_language import (
 )
 
 __all__ = [
-    "CUDA_ON_CPU",
     "INCLUDE",
     "USUAL_WARP",
     "CudaOnCpu",
-    "Obstacle",
     "device_library",
     "emulated",
     "emulated_behind_torch",
-    "exact_emulated",
     "find_obstacle",
     "unit_for_nvcc",
 ]

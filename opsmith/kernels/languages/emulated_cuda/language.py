@@ -99,9 +99,9 @@ class CudaOnCpu(Emulation, Cuda):
     """The language CUDA, emulated on the CPU."""
 
     name = "CUDA on the CPU"
+    emulates = ""
 
     def __init__(self, *, watched: bool) -> None:
-        super().__init__()
         self._watched = watched
 
     def plain(self, source: KernelSource) -> tuple[Unit, tuple[str, ...]]:

@@ -1,7 +1,7 @@
 // The operations of references on arrays of numbers that are never rounded.
 //
 // An array is three: values in double precision, residues (p, then q), doubts (of p, then of q).
-#include <opsmith/exact/functions.h>
+#include "functions.h"
 
 #include <cstring>
 

@@ -8,12 +8,17 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from opsmith.errors import BuildError, MissingDependencyError
+from opsmith.kernels.languages.cpp import Cpp
+from opsmith.kernels.source import KernelSource
 from opsmith.kernels.toolchain import nvcc
 from opsmith.kernels.toolchain.compilers import Compiler, find_compiler, tool_version
+from opsmith.kernels.toolchain.toolset import TARGET_VERSION
+from opsmith.kernels.toolchain.torch_paths import torch_paths
+from opsmith.kernels.toolchain.units import Unit
 from opsmith.system.progress import run
 from opsmith.system.scratch import scratch_folder
 from opsmith.system.text import beginning
@@ -113,6 +118,38 @@ def architectures() -> list[str]:
     listed = nvcc.cuda_architectures() if chosen else _USUAL
     words = [word.removesuffix("-real") for word in listed.split(";")]
     return [word for word in words if word[:1].isdigit()] or _USUAL.split(";")
+
+
+def resources_of(source: KernelSource, unit: Unit | None = None) -> list[Resources]:
+    """Compile a source for the requested architectures, and return the resources of its kernels.
+
+    Args:
+        source: the source.
+        unit: how it is compiled, if not as a kernel against ``<opsmith/kernel.h>``.
+
+    Raises:
+        BuildError: nvcc refuses the source.
+        MissingDependencyError: there is no nvcc.
+    """
+    compiler = find(source.what)
+    unit = unit or Cpp().unit(source)
+    unit.write()
+    paths = torch_paths()
+    folders = () if paths is None else paths.include if unit.full_torch else paths.include[:1]
+    system = [str(folder) for folder in folders]
+    options = [
+        *("-std=c++20", "--expt-relaxed-constexpr"),
+        *(f"-I{folder}" for folder in unit.include),
+        *(word for folder in system for word in ("-isystem", folder)),
+        *(() if unit.full_torch else (f"-DTORCH_TARGET_VERSION={TARGET_VERSION}",)),
+        *(f"-D{define}" for define in unit.defines),
+        *unit.flags,
+    ]
+    found = []
+    for architecture in architectures():
+        found += resources(compiler, unit.path, options, architecture, source.what)
+    names = demangled([one.kernel for one in found])
+    return [replace(one, kernel=names[one.kernel]) for one in found]
 
 
 def resources(

@@ -2,7 +2,7 @@
 // double precision that decides comparisons, and residues in two fields, which are never rounded.
 #pragma once
 
-#include <opsmith/exact/field.h>
+#include "field.h"
 
 #include <cstring>
 #include <limits>

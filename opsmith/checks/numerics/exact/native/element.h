@@ -2,7 +2,7 @@
 // operators and functions of these types.
 #pragma once
 
-#include <opsmith/exact/functions.h>
+#include "functions.h"
 
 #include <algorithm>
 #include <concepts>

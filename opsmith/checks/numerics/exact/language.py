@@ -1,4 +1,4 @@
-"""C++ whose numbers are never rounded: a kernel's source compiled unchanged, for the checks.
+"""C++ and CUDA whose numbers are never rounded: a source compiled unchanged, for the checks.
 
 ``float``, ``double`` and the half types become ``opsmith::exact::Number`` by macros, once the
 headers of the standard library, PyTorch and opsmith are included.
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opsmith.kernels.languages.cpp import Cpp
+from opsmith.kernels.languages.emulated_cuda import INCLUDE, CudaOnCpu
 from opsmith.kernels.toolchain.units import Generated, Unit
 from opsmith.signature.dtype_variables import parts
 from opsmith.system.files import key_of
@@ -19,11 +20,14 @@ from opsmith.system.files import key_of
 if TYPE_CHECKING:
     from opsmith.kernels.source import KernelSource
 
-_DEFINE = "OPSMITH_EXACT"
+_NATIVE = Path(__file__).parent / "native"
+#: Names the file of the numbers, which opsmith's headers then include.
+_DEFINE = f"OPSMITH_EXACT=<{_NATIVE / 'element.h'}>"
 _BEGIN = "opsmith_exact_begin.h"
 _INCLUDE = re.compile(r"""^[ \t]*\#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]""", re.MULTILINE)
 _TENSOR = re.compile(r"\bopsmith::(Tensor|TensorList|Output)<(const )?(float|double)>")
 _TYPES = {"float": "opsmith::exact::Float", "double": "opsmith::exact::Double"}
+_CUDA = ("opsmith/cuda.h", "emulated/cuda.h")
 #: The codes and the size of elements as ``detail/dtypes.h`` has them.
 CODES = {"float16": 66, "bfloat16": 67, "float32": 68, "float64": 69}
 BITS = 128
@@ -42,7 +46,7 @@ class ExactCpp(Cpp):
     def unit(self, source: KernelSource) -> Unit:
         """Return the unit of the unchanged source, with other numbers."""
         unit = with_exact_numbers(source, super().unit(source), standard_headers(source))
-        only = (f"{_DEFINE}_ONLY={self._keys}",) if self._keys else ()
+        only = (f"OPSMITH_EXACT_ONLY={self._keys}",) if self._keys else ()
         return replace(unit, defines=(*unit.defines, *only))
 
     def beside(self, source: KernelSource) -> dict[str, Any]:
@@ -67,7 +71,7 @@ def with_exact_numbers(
         after: the headers to include with the numbers replaced, before the source.
     """
     own = [f'"{one.name}.h"' for one in source.signatures]
-    before = ("<opsmith/exact.h>", *headers, *own, "<opsmith/exact/begin.h>", *after)
+    before = (f"<{_NATIVE / 'exact.h'}>", *headers, *own, f"<{_NATIVE / 'begin.h'}>", *after)
     return replace(
         unit,
         generated=_headers(unit.generated, before),
@@ -143,3 +147,30 @@ def exact(source: KernelSource, dtypes: str | None = None) -> KernelSource:
         dtypes: the choice of dtypes to compile the kernel for; by default all.
     """
     return replace(source, language=ExactCpp(dtypes))
+
+
+class ExactCuda(CudaOnCpu):
+    """The language CUDA, emulated on the CPU with numbers that are never rounded."""
+
+    name = "CUDA on the CPU, exact"
+
+    def unit(self, source: KernelSource) -> Unit:
+        """Return the unit of the rewritten source, with other numbers."""
+        # The emulation's own headers are about a kernel's numbers, so they come after these.
+        included = [name for name, _ in self.own_code(source).included if name.startswith("<")]
+        headers = [name for name in included if not _is_of_cuda(name[1:-1])]
+        after = tuple(f"<{header}>" for header in reversed(_CUDA))
+        return with_exact_numbers(source, super().unit(source), headers, after)
+
+    def beside(self, source: KernelSource) -> dict[str, Any]:
+        """Return the options that link an adapter with the emulator's runtime."""
+        return defining(super().beside(source))
+
+
+def _is_of_cuda(header: str) -> bool:
+    return header in _CUDA or (INCLUDE / header).is_file()
+
+
+def exact_emulated(source: KernelSource) -> KernelSource:
+    """Return a CUDA source to compile for the CPU, with numbers that are never rounded."""
+    return replace(source, language=ExactCuda(watched=False))

@@ -2,7 +2,7 @@
 // them, else as functions of which nothing is known.
 #pragma once
 
-#include <opsmith/exact/number.h>
+#include "number.h"
 
 #include <cmath>
 

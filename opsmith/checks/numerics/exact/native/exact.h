@@ -1,7 +1,7 @@
 // Compiles a kernel that was written for float and double with numbers that are never rounded.
 //
 // opsmith's exact build includes before a kernel's source: this file, the headers in angle brackets
-// that the source includes, the operator's header, and exact/begin.h, from which on `float` and
+// that the source includes, the operator's header, and begin.h, from which on `float` and
 // `double` are other types.
 #pragma once
 
@@ -24,6 +24,6 @@
 #include <utility>
 #include <vector>
 
-#include <opsmith/exact/element.h>
+#include "element.h"
 
 #include <opsmith/kernel.h>

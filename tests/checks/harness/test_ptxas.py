@@ -5,8 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from opsmith.checks.harness import ptxas
 from opsmith.errors import MissingDependencyError
-from opsmith.kernels.toolchain import nvcc, ptxas
+from opsmith.kernels.toolchain import nvcc
 
 SAID = """\
 ptxas info    : 32 bytes gmem
