@@ -9,6 +9,7 @@ fails::
         trial.each(one)
 
 To add a check, add a file to ``opsmith.checks.catalogue``: every module in that folder is imported.
+So are the modules that other packages name by entry points in the group ``opsmith.checks``.
 `define_check` works in other places too: in a target, or in a user's project.
 """
 
@@ -18,11 +19,13 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from opsmith.checks.cases.subject import Subject, subjects_of
 from opsmith.errors import UnknownCheckError, no_such
 from opsmith.operators import Operator
+from opsmith.system.products import from_other_packages
 
 if TYPE_CHECKING:
     from opsmith.checks.trial.trial import Trial
@@ -134,12 +137,18 @@ def define_check(
     return register
 
 
-def all_checks() -> list[Check]:
-    """Return every check, in the order in which they run."""
+@cache
+def _find() -> None:
     # Imported by name, since the files of the catalogue import this module.
     catalogue = importlib.import_module("opsmith.checks.catalogue")
     for module in pkgutil.walk_packages(catalogue.__path__, f"{catalogue.__name__}."):
         importlib.import_module(module.name)
+    from_other_packages("opsmith.checks", "check", object)
+
+
+def all_checks() -> list[Check]:
+    """Return every check, in the order in which they run."""
+    _find()
     return sorted(_CHECKS.values(), key=lambda one: (one.order, one.name))
 
 

@@ -22,6 +22,7 @@ from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import REFERENCE, Subject
 from opsmith.checks.catalogue.values import empty_sizes, memory_layouts, reference
 from opsmith.checks.numerics.oracle import Expected, RefusedError
+from opsmith.checks.numerics.torch_threads import threads
 from opsmith.checks.report.rows import Row, Status
 from opsmith.checks.run_report import Report
 from opsmith.checks.trial.case_source import explain_no_case
@@ -36,7 +37,6 @@ from opsmith.judge.specification import imported
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import holds_tensors
-from opsmith.operators.core.torch_threads import threads
 from opsmith.sources.importing import end_import, module_name
 from opsmith.system.processes.sandbox.policy import unavailable
 from opsmith.system.scratch import held_folder

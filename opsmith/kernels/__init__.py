@@ -23,7 +23,7 @@ Environment variables choose compilers, processors and the cache: see
 from __future__ import annotations
 
 from opsmith.kernels.codegen.cache_key import generated_key
-from opsmith.kernels.codegen.symbols import calls_symbol, dtypes_symbol, entry_symbol, raw_type
+from opsmith.kernels.codegen.symbols import calls_symbol, dtypes_symbol
 from opsmith.kernels.language_registry import kernel_source
 from opsmith.kernels.languages.torch_library import defines_operator, forget_definition
 from opsmith.kernels.libraries.loaded_library import Library
@@ -55,11 +55,9 @@ __all__ = [
     "defines_operator",
     "dispatch_key",
     "dtypes_symbol",
-    "entry_symbol",
     "find_device",
     "forget_definition",
     "generated_key",
     "get_device",
     "kernel_source",
-    "raw_type",
 ]

@@ -20,7 +20,6 @@ from opsmith.signature.annotations import (
 from opsmith.signature.constraints import (
     Bound,
     Column,
-    Constraint,
     Order,
     PartStarts,
     Sum,
@@ -48,7 +47,6 @@ __all__ = [
     "Bindings",
     "Bound",
     "Column",
-    "Constraint",
     "DtypeVar",
     "Extent",
     "Index",

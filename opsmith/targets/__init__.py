@@ -6,11 +6,8 @@ target must implement.
 """
 
 from opsmith.targets.exporting.artifact import (
-    Agreement,
     Artifact,
-    Manifest,
     OperatorUse,
-    TensorSpec,
 )
 from opsmith.targets.exporting.conformance import (
     DirectProof,
@@ -36,13 +33,11 @@ from opsmith.targets.exporting.tracing import prepare
 from opsmith.targets.exporting.verification import relative_difference
 
 __all__ = [
-    "Agreement",
     "Artifact",
     "DirectProof",
     "GradientProof",
     "LoadedModel",
     "LoadedOperators",
-    "Manifest",
     "Model",
     "ModelProof",
     "ModelTarget",
@@ -55,7 +50,6 @@ __all__ = [
     "Route",
     "Runner",
     "Target",
-    "TensorSpec",
     "all_targets",
     "export",
     "get_target",

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import zipfile
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +26,9 @@ def build_folder(
     out: Path,
     *,
     platform: str = "native",
-    levels: Sequence[str] | None = None,
-    gates: Sequence[str] = (),
     name: str | None = None,
     version: str | None = None,
-    report: Path | None = None,
-    say: Callable[[str], None] | None = None,
+    **options: Any,
 ) -> Path:
     """Write a folder that ``kernels.get_local_kernel`` loads, and that its hub stores.
 
@@ -48,12 +44,9 @@ def build_folder(
             source,
             Path(work),
             platform=platform,
-            levels=levels,
-            gates=gates,
             name=name,
             version=version,
-            report=report,
-            say=say,
+            **options,
         )
         with zipfile.ZipFile(wheel) as archive:
             files = {

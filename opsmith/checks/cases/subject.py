@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -125,6 +125,3 @@ def registered(operator: Operator, dtype: str | None, seed: int) -> Iterable[dic
             arguments = operator.arguments((), named)
             if fit(generic_dtype(operator.signature, arguments), dtype):
                 yield arguments
-
-
-Subjects = Callable[[Operator], list[Subject]]

@@ -23,8 +23,8 @@ from opsmith.checks.cases.reference_call import run_reference
 from opsmith.checks.cases.reruns.registered_cases import MODEST
 from opsmith.checks.cases.sampling import Wanted, cases
 from opsmith.checks.cases.search import search
+from opsmith.checks.numerics.torch_threads import threads
 from opsmith.checks.trial.trial import Trial
-from opsmith.operators.core.torch_threads import threads
 from opsmith.signature import Parameter, Signature
 from opsmith.signature.sizes.shapes import Variadic
 from opsmith.targets import relative_difference

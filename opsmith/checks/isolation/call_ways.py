@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import torch
 
-from opsmith.operators.core.torch_threads import threads
+from opsmith.checks.numerics.torch_threads import threads
 
 PLAIN = ""
 NO_GRAD = "torch.no_grad()"

@@ -26,8 +26,8 @@ from opsmith.checks.isolation.wire import (
     storage_bytes,
 )
 from opsmith.checks.numerics.gradients import COTANGENTS, differentiate
+from opsmith.checks.numerics.torch_threads import threads
 from opsmith.operators import Operator
-from opsmith.operators.core.torch_threads import threads
 from opsmith.system.processes.server import Reply, answer_all, take_requests
 from opsmith.system.processes.supervisor import supervise
 

@@ -17,9 +17,9 @@ from opsmith.checks.numerics.double_run import DoubleRun
 from opsmith.checks.numerics.oracle import Expected, Formula, measure, narrow, widen
 from opsmith.checks.numerics.perturbation import keep_indices
 from opsmith.checks.numerics.sensitivity import Evaluate
+from opsmith.checks.numerics.torch_threads import threads
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import flatten, is_float8, map_named_tensors, map_tensors
-from opsmith.operators.core.torch_threads import threads
 from opsmith.operators.defined import DefinedOperator
 from opsmith.signature import Signature, TensorListType
 from opsmith.signature.dtypes import FLOAT8

@@ -15,9 +15,9 @@ from opsmith.checks.cases.reference_call import spent
 from opsmith.checks.cases.reruns.rerun_case import Replay
 from opsmith.checks.isolation.user_traceback import raised
 from opsmith.checks.numerics.oracle import RefusedError
+from opsmith.checks.numerics.torch_threads import threads
 from opsmith.checks.report.case_counts import CaseCounts
 from opsmith.checks.trial.attribution import Attribution
-from opsmith.operators.core.torch_threads import threads
 from opsmith.system.stopwatch import spending
 
 #: If the reference refuses this many samples before it accepts one, no more samples are drawn.

@@ -15,10 +15,10 @@ from opsmith.checks.cases.subject import Subject
 from opsmith.checks.isolation.call_ways import PLAIN, call_in
 from opsmith.checks.isolation.fork_detection import forking_fails
 from opsmith.checks.numerics.comparison import same_bits
+from opsmith.checks.numerics.torch_threads import threads
 from opsmith.checks.trial.attribution import Attribution
 from opsmith.kernels import HOST
 from opsmith.operators.core.arguments import each_tensor, flatten
-from opsmith.operators.core.torch_threads import threads
 from opsmith.system.stopwatch import spending
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ from opsmith.operators.classes.custom_class import (
     all_classes,
     class_of,
     custom_class,
-    find,
     get,
 )
 from opsmith.operators.classes.read_class import method
@@ -17,7 +16,6 @@ __all__ = [
     "all_classes",
     "class_of",
     "custom_class",
-    "find",
     "get",
     "method",
 ]

@@ -354,14 +354,8 @@ def _warn_of_a_clash(qualname: str, python_class: type) -> None:
     )
 
 
-def all_classes() -> tuple[CustomClass, ...]:
-    """Return every custom class of this process, in the order of the latest declarations."""
-    return _CLASSES.all()
-
-
-def find(name: str) -> CustomClass | None:
-    """Return the class called ``namespace::Name``, or `None`."""
-    return _CLASSES.find(name)
+all_classes = _CLASSES.all
+find = _CLASSES.find
 
 
 def get(name: str) -> CustomClass:

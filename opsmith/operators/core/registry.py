@@ -62,14 +62,8 @@ def add(operator: RegisteredOperator) -> None:
     _OPERATORS.add(operator.name, operator)
 
 
-def all_operators() -> tuple[RegisteredOperator, ...]:
-    """Return every operator, in the order in which they were declared."""
-    return _OPERATORS.all()
-
-
-def find(name: str) -> RegisteredOperator | None:
-    """Return the operator called ``namespace::name``, or `None`."""
-    return _OPERATORS.find(name)
+all_operators = _OPERATORS.all
+find = _OPERATORS.find
 
 
 def get(name: str) -> RegisteredOperator:

@@ -25,7 +25,6 @@ from opsmith.operators import Operator
 from opsmith.operators.adoption.adopt import functions_call_operators
 from opsmith.operators.core.arguments import DTYPES, dtype_name, generic_dtype
 from opsmith.signature import Parameter, TensorType
-from opsmith.signature.solving.inference import infer, result_sizes
 from opsmith.system.scratch import scratch_folder
 from opsmith.targets.exporting.lowering import (
     Choice,
@@ -43,6 +42,7 @@ from opsmith.targets.onnx.dynamo import quietly, refusal, typed_attributes
 from opsmith.targets.onnx.emitter import Attributes, Emitter, in_order, translate
 from opsmith.targets.onnx.exporter_patches import PATCHES
 from opsmith.targets.onnx.node import DOMAIN_VERSION, NodeLayout
+from opsmith.targets.onnx.size_inference import infer, result_sizes
 
 DEFAULT_OPSET = 20
 OPSETS = (9, 20)

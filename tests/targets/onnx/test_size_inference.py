@@ -7,7 +7,7 @@ from torch import Tensor
 
 from opsmith.signature.declare import signature_of
 from opsmith.signature.sizes.shapes import parse
-from opsmith.signature.solving.inference import infer, result_sizes
+from opsmith.targets.onnx.size_inference import infer, result_sizes
 
 
 def joined(
