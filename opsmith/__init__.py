@@ -8,112 +8,20 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from opsmith.errors import (
-        ArgumentError,
-        ArtifactError,
-        BuildError,
-        CheckError,
-        DeclarationError,
-        DifferentiationError,
-        ExportError,
-        FaultError,
-        FormError,
-        LoadError,
-        MissingDependencyError,
-        OpsmithError,
-        OptionError,
-        OutOfBoundsError,
-        StorageError,
-        UnknownCheckError,
-        UnknownTargetError,
-    )
-    from opsmith.kernels.languages.inline import cpp, cuda
-    from opsmith.monitoring import Difference, Monitor, monitor
-    from opsmith.operators import Operator, op
-    from opsmith.operators.adoption.adopt import adopt
-    from opsmith.operators.classes import CustomClass, method
-    from opsmith.operators.classes.custom_class import custom_class
-    from opsmith.operators.core.cost import Cost
-    from opsmith.operators.defined import DefinedOperator
-    from opsmith.operators.emulation import emulate
-    from opsmith.philox import Philox
-    from opsmith.signature import (
-        Between,
-        DtypeVar,
-        Extent,
-        Index,
-        NonDifferentiable,
-        Positive,
-        Selects,
-        Sorted,
-        Starts,
-        Total,
-        Unspecified,
-    )
-    from opsmith.targets import LoadedModel, LoadedOperators, export, load
-    from opsmith.targets.onnx.translation_table import onnx_translations
+from typing import Any
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "ArgumentError",
-    "ArtifactError",
-    "Between",
-    "BuildError",
-    "CheckError",
-    "Cost",
-    "CustomClass",
-    "DeclarationError",
-    "DefinedOperator",
-    "Difference",
-    "DifferentiationError",
-    "DtypeVar",
-    "ExportError",
-    "Extent",
-    "FaultError",
-    "FormError",
-    "Index",
-    "LoadError",
-    "LoadedModel",
-    "LoadedOperators",
-    "MissingDependencyError",
-    "Monitor",
-    "NonDifferentiable",
-    "Operator",
-    "OpsmithError",
-    "OptionError",
-    "OutOfBoundsError",
-    "Philox",
-    "Positive",
-    "Selects",
-    "Sorted",
-    "Starts",
-    "StorageError",
-    "Total",
-    "UnknownCheckError",
-    "UnknownTargetError",
-    "Unspecified",
-    "adopt",
-    "cpp",
-    "cuda",
-    "custom_class",
-    "emulate",
-    "export",
-    "load",
-    "method",
-    "monitor",
-    "onnx_translations",
-    "op",
-]
-
-#: The modules that define these names.
+#: The modules that define the public names; `__init__.pyi` tells type checkers the same.
 _HOMES = {
     name: module
     for module, names in {
-        "errors": [name for name in __all__ if name.endswith("Error")],
+        "errors": [
+            *("ArgumentError", "ArtifactError", "BuildError", "CheckError", "DeclarationError"),
+            *("DifferentiationError", "ExportError", "FaultError", "FormError", "LoadError"),
+            *("MissingDependencyError", "OpsmithError", "OptionError", "OutOfBoundsError"),
+            *("StorageError", "UnknownCheckError", "UnknownTargetError"),
+        ],
         "kernels.languages.inline": ["cpp", "cuda"],
         "operators": ["Operator", "op"],
         "operators.adoption.adopt": ["adopt"],
@@ -132,6 +40,7 @@ _HOMES = {
     }.items()
     for name in names
 }
+__all__ = sorted(_HOMES)
 _PACKAGES = ("errors", "kernels", "operators", "philox", "signature", "targets", "monitoring")
 
 
@@ -150,7 +59,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if sys.platform != "linux":
         raise ImportError(f"opsmith.{name}: {elsewhere()}")
-    found = getattr(importlib.import_module(f"opsmith.{_HOMES[name]}"), name)
+    from opsmith.system.products import import_product
+
+    found = getattr(import_product(f"opsmith.{_HOMES[name]}", f"opsmith.{name}"), name)
     globals()[name] = found
     return found
 
