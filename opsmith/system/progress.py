@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from opsmith.system.scratch import watched_environment
@@ -60,7 +61,8 @@ def status(title: str) -> Iterator[None]:
 
     Within another such block, it stands in place of the other's title.
     """
-    if not sys.stderr.isatty() or threading.current_thread() is not threading.main_thread():
+    silent = not sys.stderr.isatty() or find_spec("rich") is None  # rich comes with an extra
+    if silent or threading.current_thread() is not threading.main_thread():
         yield
         return
     from rich.console import Console

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from opsmith.errors import MissingDependencyError
 from opsmith.kernels.codegen import cpp_names
 from opsmith.kernels.codegen.argument_struct import (
     choices_of,
@@ -27,8 +28,13 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 @cache
 def _environment(folder: Path) -> Any:
-    import jinja2
-
+    try:
+        import jinja2
+    except ImportError as error:
+        raise MissingDependencyError(
+            "generating C++ needs jinja2, which is not installed. Get it: "
+            "pip install 'opsmith[build]'"
+        ) from error
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([str(folder), str(TEMPLATES)]),
         undefined=jinja2.StrictUndefined,

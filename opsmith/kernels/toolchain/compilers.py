@@ -122,6 +122,6 @@ def executable(tool: str, what: str) -> str:
     path = path or shutil.which(tool)
     if path is None:
         raise MissingDependencyError(
-            f"{what}: needs {tool}, which is not installed. Get it: pip install {tool}"
+            f"{what}: needs {tool}, which is not installed. Get it: pip install 'opsmith[build]'"
         )
     return path

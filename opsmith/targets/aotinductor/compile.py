@@ -7,7 +7,6 @@ import io
 import json
 import os
 import shutil
-import sys
 import threading
 import warnings
 import zipfile
@@ -26,6 +25,7 @@ from opsmith.kernels.toolchain import compilers
 from opsmith.system import machine
 from opsmith.system.environment import environment
 from opsmith.system.files import once
+from opsmith.system.progress import status
 from opsmith.system.scratch import watched_environment
 from opsmith.system.version import version
 from opsmith.targets.aotinductor.libraries import Plan
@@ -96,7 +96,12 @@ def _reuse(known: Path, out: Path) -> bool:
 def _compile(
     program: ExportedProgram, configs: dict[str, Any], search: Sequence[str], out: Path
 ) -> None:
-    with _LOCK, _environment(search), _sign_of_life(), warnings.catch_warnings():
+    with (
+        _LOCK,
+        _environment(search),
+        status("compiling the model with AOTInductor"),
+        warnings.catch_warnings(),
+    ):
         # Ignore PyTorch's own deprecations.
         warnings.simplefilter("ignore")
         try:
@@ -126,17 +131,6 @@ def _environment(folders: Sequence[str]) -> Iterator[None]:
     before = os.environ.get("LIBRARY_PATH")
     search = ":".join([*folders, *([before] if before else [])])
     with watched_environment() as variables, environment({**variables, "LIBRARY_PATH": search}):
-        yield
-
-
-@contextmanager
-def _sign_of_life() -> Iterator[None]:
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("compiling the model with AOTInductor …"):
         yield
 
 
