@@ -15,9 +15,11 @@ from opsmith.wheels.platforms import find_platform
 SAMPLE = Path(__file__).with_name("sample")
 USABLE_NVCC = nvcc.usable_nvcc
 LEVEL = find_platform("native").levels[0]
+#: Neither opsmith, nor what building and the command line need.
 WITHOUT = """
 import sys
-sys.modules["opsmith"] = None
+for name in ("opsmith", "cmake", "ninja", "jinja2", "rich", "typer"):
+    sys.modules[name] = None
 """
 USE = """
 import torch
