@@ -214,17 +214,13 @@ class _Timed:
         self, request: dict[str, Any], payload: bytes, known: list[dict[str, Any]]
     ) -> list[dict[str, Any]]:
         """Read sets of arguments, each into the memory of `known` that has its place."""
-        from opsmith.checks.isolation.wire import ArgumentReader, Reader
+        from opsmith.checks.isolation.wire import Reader
+        from opsmith.operators.core.arguments import read_arguments
 
         del known[request["count"] :]
         known += [{} for _ in range(request["count"] - len(known))]
-        reader = Reader(payload)
-        found = []
-        for memory in known:
-            made = ArgumentReader(memory, reader, self._device)
-            described = request["arguments"].items()
-            found.append({name: made.value(name, one) for name, one in described})
-        return found
+        take = Reader(payload).take
+        return [read_arguments(request["arguments"], take, self._device, one) for one in known]
 
 
 def _memories(bound: Any) -> set[int]:

@@ -10,24 +10,24 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from torch import Tensor
 
 from opsmith.bench.inputs import Batch
-from opsmith.checks.isolation.wire import Reader, WireError
+from opsmith.checks.isolation.wire import Reader
 from opsmith.errors import OpsmithError
 from opsmith.kernels import HOST
 from opsmith.sources.import_location import Location
 from opsmith.system.processes.launch import python
-from opsmith.system.processes.supervisor_client import GarbledError, Supervised
+from opsmith.system.processes.supervisor_client import EndError, GarbledError, Supervised
 
 #: Time limit for importing and compiling, as a multiple of the time limit of a batch.
 _PREPARING = 10
-_MOST_BYTES = 2**34
 
 Change = tuple[str, int, float]
 """The name of a tensor, the position of an element in it, and the element's new value."""
@@ -65,6 +65,8 @@ class Stopwatch(Supervised):
         prepared: the contestants that are ready; empty after the process ended.
     """
 
+    who, most_bytes = "the timed process", 1 << 34
+
     def __init__(
         self,
         *,
@@ -73,7 +75,6 @@ class Stopwatch(Supervised):
         device: str = HOST,
         time_limit: float = 60.0,
     ) -> None:
-        super().__init__(python("opsmith.bench.process"))
         self._load: dict[str, Any] = {
             "event": "load",
             "candidate": None if candidate is None else str(candidate),
@@ -83,9 +84,9 @@ class Stopwatch(Supervised):
             "argv": sys.argv,
         }
         self._time_limit = time_limit
-        self._number = 0
         self._entries: list[Entry] | None = None
         self.prepared: set[str] = set()
+        super().__init__(python("opsmith.bench.process"))
 
     def turn_to(self, location: Location) -> None:
         """Time another operator from now on.
@@ -185,15 +186,11 @@ class Stopwatch(Supervised):
         seconds, message = self._timed(request, "results", changes)
         changed = message.get("changed")
         made = [one for one in changes if isinstance(changed, list) and one[0] in changed]
-        described = message.get("results")
+        described: Any = message.get("results")
         reader = Reader(message["data"])
-        try:
-            listed = described if isinstance(described, list) else []
-            results = [reader.result(one) for one in listed]
+        with self._failing(), self.reading():
+            results = [reader.result(one) for one in described]
             reader.end()
-        except WireError as error:
-            self.stop()
-            raise NotTimedError(f"its answer is not a result: {error}") from error
         return seconds, results, made
 
     def idle(self, sizes: Sequence[int], flush: int, device: str) -> float:
@@ -215,9 +212,8 @@ class Stopwatch(Supervised):
         request = {"event": "machine", "work": work, "size": size, "dtype": dtype}
         return self._timed({**request, "count": count, "device": device}, "worked")[0]
 
-    def stop(self) -> None:
-        """End the process; the next request starts another."""
-        super().stop()
+    def forget_child(self) -> None:
+        """Have the next process load the operator anew."""
         self._entries = None
         self.prepared.clear()
 
@@ -228,74 +224,45 @@ class Stopwatch(Supervised):
     ) -> tuple[float, dict[str, Any]]:
         go = f"{json.dumps(list(changes))}\n".encode()
         self._ask(request, b"", "ready", self._time_limit)
-        gc.disable()
-        try:
-            started = time.perf_counter()
-            self._send(go, self._time_limit)
-            self._receive("done", self._time_limit)
-            seconds = time.perf_counter() - started
-        finally:
-            gc.enable()
-        return seconds, self._receive(event, self._time_limit)
+        with self._failing():
+            gc.disable()
+            try:
+                started = time.perf_counter()
+                self.send(go, self._time_limit)
+                self._take("done", self._time_limit)
+                seconds = time.perf_counter() - started
+            finally:
+                gc.enable()
+            return seconds, self._take(event, self._time_limit)
 
     def _ask(
         self, request: Mapping[str, Any], payload: bytes, event: str, seconds: float
     ) -> dict[str, Any]:
-        try:
-            end = self._make_ready()
-        except (GarbledError, KeyError, TypeError, ValueError) as error:
-            self._fail(f"the process does not start: {error}")
-        if end is not None:
-            raise NotTimedError(end.how)
         if self._entries is None and request["event"] != "load":
             raise NotTimedError("the process ended before")
-        self._number += 1
-        head = {"number": self._number, "bytes": len(payload), **request}
-        if not self._send((json.dumps(head) + "\n").encode() + payload, seconds):
-            self._fail(f"took no request within {seconds:.0f} s")
-        return self._receive(event, seconds)
+        with self._failing():
+            self.tell(request, [payload], seconds)
+            return self._take(event, seconds)
 
-    def _receive(self, event: str, seconds: float) -> dict[str, Any]:
+    def _take(self, event: str, seconds: float) -> dict[str, Any]:
         """Return the next message, which must be `event`, with the bytes that follow it.
 
         Raises:
-            NotTimedError: another message arrives, or none.
+            EndError: no message arrives.
+            NotTimedError: the process reports an exception.
         """
-        try:
-            message = self._read(seconds)
-            if message is None:
-                raise NotTimedError(self._lost().how)
-            if not message:
-                self._fail(f"did not return within {seconds:.0f} s")
-            if message["event"] == "ended" and message.get("pid") == self._child:
-                how = self._how(int(message["code"])).how
-                self._restart()
-                raise NotTimedError(how)
-            if message.get("request") != self._number:
-                raise GarbledError("it is an answer to something else")
-            count = message.get("bytes", 0)
-            if type(count) is not int or not 0 <= count <= _MOST_BYTES:
-                raise GarbledError("it does not say how many bytes follow")
-            data = self._read_bytes(count, seconds, None)
-            if data is None:
-                raise GarbledError("fewer bytes came than were announced")
-            if message["event"] == "raised":
-                raise NotTimedError(f"raised {message.get('message')}")
+        message, data = self.receive(seconds)
+        if message["event"] == "raised":
+            raise NotTimedError(f"raised {message.get('message')}")
+        with self.reading():
             if message["event"] != event:
                 raise GarbledError(f"expected {event!r}, got {str(message['event'])[:40]!r}")
-        except EOFError:
-            raise NotTimedError(self._lost().how) from None
-        except (GarbledError, KeyError, TypeError, ValueError) as error:
-            self.stop()
-            raise NotTimedError(f"its answer cannot be read: {error}") from error
         return {**message, "data": data}
 
-    def _restart(self) -> None:
-        self._end_child()
-        self._entries = None
-        self.prepared.clear()
-
-    def _fail(self, how: str) -> NoReturn:
-        tail = self._tail()
-        self._restart()
-        raise NotTimedError(f"{how}{tail}")
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Raise `NotTimedError` if the process ends in the block."""
+        try:
+            yield
+        except EndError as end:
+            raise NotTimedError(f"{end.how}{self._tail() if end.hung else ''}") from end

@@ -248,7 +248,7 @@ def _caller(
     else:
         setup = {name: request[name] for name in ("location", "path", "argv")}
         caller = Caller(python(kernel_server.__name__), request["limit"], setup=setup, alive=alive)
-    caller.start()
+    caller.begin()
     return caller
 
 

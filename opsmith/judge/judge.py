@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from opsmith.errors import INCOMPLETE, NOT_SANDBOXED, LoadError, OpsmithError
 from opsmith.judge.closed import closed, unreadable
 from opsmith.judge.definition import spec_of
 from opsmith.judge.program import Program
-from opsmith.judge.session import Limits, Session
+from opsmith.judge.session import Limits, Placement, Session
 from opsmith.judge.snapshot import Snapshot, TooLargeError, share, take
 from opsmith.judge.specification import imported
 from opsmith.kernels import HOST
@@ -190,8 +191,9 @@ def judge(
         if missing:
             stack.enter_context(unreadable())
         limits = Limits(time_limit, deadline, namespaces=not missing)
-        session = stack.enter_context(Session(files, given, limits))
-        program = stack.enter_context(Program(files, given, limits, place / "main"))
+        where = Placement(files, given, limits)
+        session = stack.enter_context(Session(where))
+        program = stack.enter_context(Program(where, place / "main"))
         try:
             run.kernels = session.kernels()
         except Failure as failure:
@@ -207,10 +209,10 @@ def judge(
         for done, (operator, name) in enumerate(plan):
             if progress is not None:
                 progress(done, len(plan), f"{operator.name} {name}")
-            run.check(operator, name, settings, program if name == "program" else session)
+            run.check(operator, name, settings, session, program)
             if name == "reference" and not run.is_refused(operator):
                 # Most wrong kernels are refused by now, and cost no program.
-                program.start()
+                program.begin()
         if progress is not None:
             progress(len(plan), len(plan), "")
         return Verdict(run.report, seed, digests, missing, of_spec)
@@ -251,7 +253,14 @@ class _Run:
         for operator in self.operators:
             self.add(_row(operator, "import", "failed", str(failure), failure.code))
 
-    def check(self, operator: Operator, name: str, settings: Settings, caller: Session) -> None:
+    def check(
+        self,
+        operator: Operator,
+        name: str,
+        settings: Settings,
+        session: Session,
+        program: Program,
+    ) -> None:
         """Add the row of a check of an operator, unless there is nothing to check."""
         if operator.name not in self.kernels:
             if name == "reference":
@@ -263,10 +272,11 @@ class _Run:
             self.add(_row(operator, name, "not applicable", "it is refused already", ""))
         else:
             # A candidate may be right in some processes only, such as the first that imports it.
-            caller.renew()
+            session.renew()
             subject = _Judged(operator, REFERENCE, HOST, own=self.kernels[operator.name])
-            trial = Trial(subject, name, settings, caller=caller, keep=1)
-            self.add(_judged(trial, _CHECKS[name]))
+            trial = Trial(subject, name, settings, caller=session, keep=1)
+            check = partial(_program, program=program) if name == "program" else _CHECKS[name]
+            self.add(_judged(trial, check))
 
     def is_refused(self, operator: Operator) -> bool:
         """Return whether a check of an operator has failed."""
@@ -408,14 +418,12 @@ def _turned(value: Any, first: int) -> Any:
 # --- calls in a program --------------------------------------------------------------------------
 
 
-def _program(trial: Trial) -> None:
+def _program(trial: Trial, program: Program) -> None:
     """Call the kernel in a program of its own, in which a candidate finds no trace of the judge."""
     known: list[tuple[Case, Expected]] = []
     trial.each(lambda case: known.append((case, trial.truth(case))), examples=_IN_PROGRAM)
     trial.need(known, "there is no case to call it with")
     known = _in_order(known, trial.settings.seed)
-    program = trial.kernel.caller
-    assert isinstance(program, Program)
     every = program.run_all(trial.operator, [case.make() for case, _ in known])
     for (case, truth), results in zip(known, every, strict=True):
         try:
@@ -435,7 +443,7 @@ def _in_order(known: Sequence[tuple[Case, Expected]], seed: int) -> list[tuple[C
     return sorted(shuffled, key=lambda pair: not pair[0].numel)
 
 
-_CHECKS: dict[str, Callable[[Any], None]] = {
+_CHECKS: dict[str, Callable[..., None]] = {
     "reference": reference,
     "layouts": memory_layouts,
     "empty-sizes": empty_sizes,

@@ -22,7 +22,7 @@ from opsmith.operators.dispatch.gates import gate_libraries
 from opsmith.system.processes.launch import python
 from opsmith.system.processes.sandbox.policy import Box, can_be_covered
 from opsmith.system.processes.sandbox.variables import passed_on
-from opsmith.system.processes.supervisor_client import End
+from opsmith.system.processes.supervisor_client import EndError
 from opsmith.system.scratch import make_plain
 
 
@@ -52,8 +52,8 @@ _FEWEST_IDS = 2000
 _LESS = 0.1
 
 
-class Session(Caller):
-    """A candidate's process, which is started again if it ends.
+class Placement:
+    """Where a candidate's processes run: the files that they see, their sandbox and their limits.
 
     Args:
         spec: the files with the declarations.
@@ -61,36 +61,23 @@ class Session(Caller):
         limits: the limits of the run.
     """
 
-    who, garbled = "the candidate", "OPS-JUDGE-ANSWER"
-    watches_arguments = True
-
     def __init__(self, spec: Snapshot, candidate: Snapshot, limits: Limits) -> None:
         self.spec, self.candidate, self.limits = spec, candidate, limits
         self._gates = gate_libraries.folders()
-        super().__init__(
-            python(CANDIDATE, self.environment, self.box),
-            limits.call,
-            setup={"spec": self.place_of(spec), "candidate": self.place_of(candidate)},
-        )
 
-    def new_folder(self) -> Path:
-        """Create the folder for the processes' files; its name does not tell their purpose."""
-        return make_plain()
+    def box(self, folder: Path, odd: int = 0) -> Box:
+        """Return the sandbox of the candidate's processes.
 
-    def box(self, folder: Path) -> Box:
-        """Return the sandbox of the candidate's processes."""
+        Args:
+            folder: the folder for their files.
+            odd: whether the last id of a process before theirs is odd: some kernels are wrong in
+                processes with odd or even ids only.
+        """
         placed = {self._root(files): files.root for files in (self.spec, self.candidate)}
         # Else, each process of a compiled candidate compiles the gates anew.
         placed |= {gates: gates for gates in self._gates}
-        return Box(self.limits.namespaces, folder, placed, last_id=self._last_id())
-
-    def _last_id(self) -> int:
-        """Draw the last id of a process before the candidate's, an even number."""
-        return 2 * (_FEWEST_IDS + secrets.randbelow(_FEWEST_IDS))
-
-    def renew(self) -> None:
-        """Have another process make the calls that come, so that it imports the candidate anew."""
-        self._restart()
+        last_id = 2 * (_FEWEST_IDS + secrets.randbelow(_FEWEST_IDS)) + odd
+        return Box(self.limits.namespaces, folder, placed, last_id=last_id)
 
     def _root(self, files: Snapshot) -> Path:
         """Return the folder where the candidate's processes find the files of a snapshot.
@@ -112,6 +99,56 @@ class Session(Caller):
             # Other programs read this variable too, so that it is no mark of a judge.
             variables["XDG_CACHE_HOME"] = str(folder / "cache")
         return variables
+
+    def within(self, limit: float) -> float:
+        """Return a time limit that ends with the whole run.
+
+        Raises:
+            Failure: the run has no time left.
+        """
+        left = self.limits.left()
+        if left <= 0:
+            failure = Failure(
+                f"the whole run took longer than {self.limits.run:.0f} s", code="OPS-JUDGE-LIMIT"
+            )
+            failure.final = True
+            raise failure
+        return min(limit, left)
+
+
+def after_hang(limit: float) -> float:
+    """Return the time limit of calls that follow a call that exceeded `limit`."""
+    return min(limit, max(1.0, _LESS * limit))
+
+
+class Session(Caller):
+    """A candidate's process, which is started again if it ends.
+
+    Args:
+        place: where it runs.
+    """
+
+    who, garbled = "the candidate", "OPS-JUDGE-ANSWER"
+    watches_arguments = True
+
+    def __init__(self, place: Placement) -> None:
+        self._place = place
+        super().__init__(
+            python(CANDIDATE, place.environment, place.box),
+            place.limits.call,
+            setup={
+                "spec": place.place_of(place.spec),
+                "candidate": place.place_of(place.candidate),
+            },
+        )
+
+    def new_folder(self) -> Path:
+        """Create the folder for the processes' files; its name does not tell their purpose."""
+        return make_plain()
+
+    def renew(self) -> None:
+        """Have another process make the calls that come, so that it imports the candidate anew."""
+        self._end_child()
 
     def kernels(self) -> dict[str, tuple[str, ...] | None]:
         """Have the process import the candidate.
@@ -141,55 +178,45 @@ class Session(Caller):
         return found
 
     def _exchange(
-        self, request: dict[str, Any], payload: list[bytes], limit: float
+        self, request: dict[str, Any], payload: list[bytes], event: str, limit: float
     ) -> tuple[dict[str, Any], bytes]:
-        return super()._exchange(request, payload, self._within(limit))
+        return super()._exchange(request, payload, event, self._place.within(limit))
 
-    def _within(self, limit: float) -> float:
-        """Return a time limit that ends with the whole run.
-
-        Raises:
-            Failure: the run has no time left.
-        """
-        left = self.limits.left()
-        if left <= 0:
-            failure = Failure(
-                f"the whole run took longer than {self.limits.run:.0f} s", code="OPS-JUDGE-LIMIT"
-            )
-            failure.final = True
-            raise failure
-        return min(limit, left)
-
-    def _gone(self, end: End) -> Failure:
-        failure = super()._gone(end)
-        # A smaller case says nothing more, and each try starts a process.
-        failure.final = True
+    def _failure(self, end: EndError) -> Failure:
+        failure = super()._failure(end)
+        # Where a process is lost, a smaller case says nothing more, and each try starts another.
+        failure.final |= not end.again
+        if end.hung:
+            self._time_limit = after_hang(self._time_limit)
         return failure
 
-    def _hung(self, limit: float) -> Failure:
-        self._time_limit = min(self._time_limit, max(1.0, _LESS * self._time_limit))
-        return super()._hung(limit)
-
-    def _require_declared(
-        self, operator: Operator, arguments: Mapping[str, Any], returned: Any
-    ) -> None:
+    def require(self, operator: Operator, arguments: Mapping[str, Any], returned: Any) -> None:
         """Compare shapes and dtypes with the declaration and the reference."""
-        signature = operator.signature
-        try:
-            valid = Validator(signature)(dict(arguments))
-            checked_results(signature, arguments, valid, returned, "the candidate's kernel")
-        except ArgumentError as error:
-            raise Failure(str(error), code="OPS-RESULT-DECLARED") from error
-        try:
-            right, expected = run_reference(operator, arguments)
-        except Exception:
-            return  # the reference does not run in this dtype; only the declaration was compared
-        names = output_names(signature, right, arguments)
-        for name, tensor, other in zip(
-            names, flatten(signature, returned, arguments), expected, strict=False
-        ):
-            if tensor.dtype != other.dtype:
-                raise Failure(
-                    f"{name} is {dtype_name(tensor.dtype)}, expected {dtype_name(other.dtype)}",
-                    code="OPS-RESULT-DECLARED",
-                )
+        require_declared(operator, arguments, returned)
+
+
+def require_declared(operator: Operator, arguments: Mapping[str, Any], returned: Any) -> None:
+    """Compare shapes and dtypes of results with the declaration and the reference.
+
+    Raises:
+        Failure: they differ.
+    """
+    signature = operator.signature
+    try:
+        valid = Validator(signature)(dict(arguments))
+        checked_results(signature, arguments, valid, returned, "the candidate's kernel")
+    except ArgumentError as error:
+        raise Failure(str(error), code="OPS-RESULT-DECLARED") from error
+    try:
+        right, expected = run_reference(operator, arguments)
+    except Exception:
+        return  # the reference does not run in this dtype; only the declaration was compared
+    names = output_names(signature, right, arguments)
+    for name, tensor, other in zip(
+        names, flatten(signature, returned, arguments), expected, strict=False
+    ):
+        if tensor.dtype != other.dtype:
+            raise Failure(
+                f"{name} is {dtype_name(tensor.dtype)}, expected {dtype_name(other.dtype)}",
+                code="OPS-RESULT-DECLARED",
+            )

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ import torch
 from opsmith.checks.cases.failure import Failure
 from opsmith.judge.judge import _in_order
 from opsmith.judge.program import Program
-from opsmith.judge.session import Limits
+from opsmith.judge.session import Limits, Placement
 from opsmith.judge.snapshot import take
 from opsmith.judge.specification import imported
 from opsmith.operators.dispatch.gates import gate_libraries
@@ -24,27 +25,30 @@ SPEC = Path(__file__).with_name("spec.py")
 GATE = ("gates", "libgate.so")
 
 
-@pytest.fixture
-def program(tmp_path, monkeypatch):
-    """Return a program that imports the spec, and the spec's operator."""
-    gate = tmp_path.joinpath(*GATE)
-    gate.parent.mkdir()
-    gate.touch()
-    monkeypatch.setattr(gate_libraries, "folders", lambda: [gate.parent])
+@contextmanager
+def started(tmp_path, before=""):
+    """Return a program that imports the spec and a right kernel, and the spec's operator."""
     kernels = tmp_path / "kernels.py"
     kernels.write_text(
-        "import os\nfrom spec import scale\n\n"
-        f"assert os.path.isfile({str(gate)!r}), 'no gate'\n\n"
+        f"import os\nfrom spec import scale\n\n{before}\n\n"
         "@scale.register_kernel('cpu')\ndef kernel(x, factor):\n"
         "    return x * factor + x.sum(1, keepdim=True)\n"
     )
     spec, candidate = take(SPEC, tmp_path / "spec"), take(kernels, tmp_path / "kernels")
-    limits = Limits(60.0, namespaces=not unavailable())
-    with (
-        imported(spec) as operators,
-        Program(spec, candidate, limits, tmp_path / "main") as program,
-    ):
+    place = Placement(spec, candidate, Limits(60.0, namespaces=not unavailable()))
+    with imported(spec) as operators, Program(place, tmp_path / "main") as program:
         yield program, operators[0]
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """Return a program whose gates are in a cache, and the spec's operator."""
+    gate = tmp_path.joinpath(*GATE)
+    gate.parent.mkdir()
+    gate.touch()
+    monkeypatch.setattr(gate_libraries, "folders", lambda: [gate.parent])
+    with started(tmp_path, f"assert os.path.isfile({str(gate)!r}), 'no gate'") as found:
+        yield found
 
 
 def _open() -> set[str]:
@@ -66,7 +70,7 @@ def _children() -> set[str]:
 def test_a_program_that_was_started_and_not_needed_leaves_nothing(program) -> None:
     program, _ = program
     before = _open(), _children()
-    program.start()
+    program.begin()
     assert len(_children()) == len(before[1]) + 1
     program.stop()
     assert (_open(), _children()) == before
@@ -79,7 +83,7 @@ def test_a_program_gives_results_whether_it_was_started_before_or_not(program) -
     expected = operator.reference(**arguments)
     for ahead in (True, False):
         if ahead:
-            program.start()
+            program.begin()
         every = [results() for results in program.run_all(operator, [arguments])]
         assert len(every) == 1
         assert every[0][0].allclose(expected)
@@ -109,3 +113,42 @@ def test_a_program_that_takes_more_memory_than_its_calls_need_is_ended(program, 
     with pytest.raises(Failure, match=r"took more than 0\.0 GiB of memory, .*") as raised:
         list(program.run_all(operator, [{"x": torch.randn(3, 5), "factor": 1.5}]))
     assert raised.value.code == "OPS-CALL-MEMORY"
+
+
+#: At the end, writes where the results went; the program itself has closed its descriptor.
+_MORE = """
+import atexit
+copies = []
+for one in range(3, 30):
+    try:
+        copies.append(os.dup(one))
+    except OSError:
+        pass
+def more():
+    for one in copies:
+        try:
+            os.write(one, b'{"event": "results"}\\n')
+        except OSError:
+            pass
+atexit.register(more)
+"""
+
+
+@pytest.mark.slow
+def test_what_a_program_sends_after_its_results_is_garbage(tmp_path):
+    with started(tmp_path, _MORE) as (program, operator):
+        with pytest.raises(
+            Failure, match=r"cannot be read \(more came than was announced"
+        ) as raised:
+            list(program.run_all(operator, [{"x": torch.randn(3, 5), "factor": 1.5}]))
+        assert raised.value.code == "OPS-JUDGE-ANSWER"
+
+
+@pytest.mark.long
+def test_a_program_that_does_not_end_after_its_results_is_not_waited_for(tmp_path):
+    never = "import atexit, time\natexit.register(time.sleep, 10_000)"
+    with started(tmp_path, never) as (program, operator):
+        program._limit = 20.0
+        with pytest.raises(Failure, match="did not return within 20 s") as raised:
+            list(program.run_all(operator, [{"x": torch.randn(3, 5), "factor": 1.5}]))
+        assert raised.value.code == "OPS-CALL-HANG"

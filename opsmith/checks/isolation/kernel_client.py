@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,15 +28,14 @@ from opsmith.operators import Operator
 from opsmith.operators.core.arguments import flatten
 from opsmith.system.processes.launch import Launch
 from opsmith.system.processes.memory import bound_for
-from opsmith.system.processes.supervisor_client import End, GarbledError, Supervised, printable
+from opsmith.system.processes.supervisor_client import EndError, GarbledError, Supervised, printable
 
 #: The time limit for importing and compiling, as a multiple of a call's.
 _LOADING = 10
 _BYTES_OF_AN_ELEMENT = 8
 _CODE = re.compile(r"OPS(-[A-Z]+)+")
-#: Largest number of bytes that follow a message, and of characters of a failure's description.
-_ANSWER_BYTES, _MESSAGE = 1 << 30, 8000
-_EVENTS = ("loaded", "results", "gradients", "failed")
+#: Largest number of characters of a failure's description.
+_MESSAGE = 8000
 
 
 class Caller(Supervised):
@@ -56,10 +54,7 @@ class Caller(Supervised):
         raises: the failure code for an exception of a call.
     """
 
-    #: Name of the process in messages.
     who = "the kernel's process"
-    #: Failure code for an answer that cannot be read.
-    garbled = "OPS-CHECK-LOST"
     #: Compare all arguments after a call, not only the mutated arguments.
     watches_arguments = False
 
@@ -80,19 +75,9 @@ class Caller(Supervised):
         self._setup = setup
         self._again = again
         self._alive = alive
-        self._number = 0
         self._loaded: dict[str, Any] | None = None
-        self._lost_for_good: End | None = None
+        self._lost_for_good: EndError | None = None
         self._before: dict[str, deque[list[bytes]]] = {}
-
-    def start(self) -> None:
-        """Start the supervisor now instead of with the first call."""
-        self._start()
-
-    def stop(self) -> None:
-        """End the process; the next call starts a new one."""
-        super().stop()
-        self._loaded = None
 
     # --- calls -------------------------------------------------------------------------------
 
@@ -138,8 +123,8 @@ class Caller(Supervised):
             "repeats": repeats,
         }
         message, reader = self._ask(request, list(sent.values()), "results")
-        with self._reading():
-            values = self._values(operator, message, reader)
+        with self._parsing():
+            values = values_of(operator, message.get("results"), reader)
             after = {name: reader.take(len(sent[name])) for name in looked_at}
             earlier = self._earlier(message, reader)
             reader.end()
@@ -148,43 +133,7 @@ class Caller(Supervised):
         before.append([element_bytes(tensor) for tensor in _flat(values)])
         if known != earlier:
             raise Failure(CHANGED, code="OPS-RESULT-REUSED")
-        return self._accepted(operator, arguments, values, sent, after)
-
-    def _accepted(
-        self,
-        operator: Operator,
-        arguments: Mapping[str, Any],
-        values: list[Any],
-        sent: Mapping[str, bytes],
-        after: Mapping[str, bytes],
-    ) -> list[Tensor]:
-        """Validate what a call returned and wrote; return the results, then the mutated arguments.
-
-        Args:
-            operator: the called operator.
-            arguments: the arguments by name; mutated ones are updated.
-            values: the returned results.
-            sent: the bytes of each storage before the call, by the name of its first tensor.
-            after: the bytes after the call.
-
-        Raises:
-            Failure: the call wrote into another argument, or the results differ from the
-                declaration.
-        """
-        memories = memories_in(arguments)
-        written = written_memories(operator.signature, arguments)
-        returned: Any = tuple(values) if len(values) != 1 else values[0]
-        returned = returned if values else None
-        for name, data in after.items():
-            if name not in written and data != sent[name]:
-                raise Failure(
-                    f"wrote into argument {name!r}, which mutates_args does not name",
-                    code="OPS-MUTATION-UNDECLARED",
-                )
-        self._require_declared(operator, arguments, returned)
-        for name in written:
-            _overwrite(memories[name], after[name])
-        return flatten(operator.signature, returned, arguments)
+        return accepted(operator, arguments, values, sent, after, self.require)
 
     def differentiate(
         self,
@@ -204,20 +153,18 @@ class Caller(Supervised):
         """
         _, leaves = leaves_of(arguments, operator.signature, alone)
         given = {**arguments, COTANGENTS: list(cotangents)}
-        described = describe_arguments(given)
         sent = {name: storage_bytes(tensor) for name, tensor in memories_in(given).items()}
         request = {
             "event": "call",
             "operator": operator.name,
-            "cotangents": described.pop(COTANGENTS),
-            "arguments": described,
+            "arguments": describe_arguments(given),
             "alone": alone,
             "device": device,
             "threads": threads,
             "after": list(sent),
         }
         message, reader = self._ask(request, list(sent.values()), "gradients")
-        with self._reading():
+        with self._parsing():
             gradients = message.get("gradients")
             if not isinstance(gradients, list) or len(gradients) != len(leaves):
                 raise WireError(f"the answer does not have {len(leaves)} gradients")
@@ -231,22 +178,8 @@ class Caller(Supervised):
         require_unwritten(changed)
         return Backward(values, leaves, found)
 
-    def _require_declared(
-        self, operator: Operator, arguments: Mapping[str, Any], returned: Any
-    ) -> None:
+    def require(self, operator: Operator, arguments: Mapping[str, Any], returned: Any) -> None:
         """Raise `Failure` if results differ from the declaration; subclasses may override this."""
-
-    def _values(self, operator: Operator, message: dict[str, Any], reader: Reader) -> list[Any]:
-        groups = message.get("results")
-        results = len(operator.signature.results)
-        if not isinstance(groups, list) or len(groups) != results:
-            raise WireError(f"the answer does not have {results} results")
-        return [
-            [reader.result(item) for item in group]
-            if isinstance(group, list)
-            else reader.result(group)
-            for group in groups
-        ]
 
     def _earlier(self, message: dict[str, Any], reader: Reader) -> list[list[bytes]]:
         again = message.get("again")
@@ -264,15 +197,16 @@ class Caller(Supervised):
         """
         if self._loaded is None:
             self._before = {}
-            self._loaded = {}
+            loaded: dict[str, Any] = {}
             if self._setup is not None:
                 request = {"event": "load", **self._setup}
-                try:
-                    self._loaded, _ = self._exchange(request, [], _LOADING * self._time_limit)
-                except Failure:
-                    self._loaded = None
-                    raise
+                loaded, _ = self._exchange(request, [], "loaded", _LOADING * self._time_limit)
+            self._loaded = loaded
         return self._loaded
+
+    def forget_child(self) -> None:
+        """Have the next process set up anew."""
+        self._loaded = None
 
     def _ask(
         self, request: dict[str, Any], payload: list[bytes], event: str
@@ -284,75 +218,44 @@ class Caller(Supervised):
         """
         self.load()
         self._alive()
-        message, data = self._exchange(request, payload, self._time_limit)
+        message, data = self._exchange(request, payload, event, self._time_limit)
         self._alive()
-        if message["event"] != event:
-            self._garbled(f"{message['event']!r} came where {event} are expected")
         return message, Reader(data)
 
     def _exchange(
-        self, request: dict[str, Any], payload: list[bytes], limit: float
+        self, request: dict[str, Any], payload: list[bytes], event: str, limit: float
     ) -> tuple[dict[str, Any], bytes]:
-        if self._lost_for_good is not None:
-            raise _final(self._lost_for_good)
-        try:
-            end = self._make_ready()
-            if end is not None:
-                raise self._gone(end)
+        with self._failing():
+            if self._lost_for_good is not None:
+                raise self._lost_for_good
+            self.make_ready()
             assert self._child is not None
-            self._number += 1
-            size = sum(map(len, payload))
-            head = {"number": self._number, "bytes": size, **request}
-            bound = bound_for(self._child, size // _BYTES_OF_AN_ELEMENT)
-            data = b"".join([(json.dumps(head) + "\n").encode(), *payload])
-            message = self._read(limit, bound) if self._send(data, limit) else {}
-            if message is None:
-                raise self._gone(self._lost())
-            if message and message["event"] == "ended" and message.get("pid") == self._inside:
-                end = self._how(int(message["code"]))
-                self._restart()
-                raise _crashed(end.how, end.code)
-            if message:
-                self._require_answer(message)
-                if message["event"] == "failed":
-                    raise self._failed(message)
-                data_back = self._read_bytes(message["bytes"], limit, bound)
-                if data_back is not None:
-                    return message, data_back
-            exceeded = bound is not None and self._exceeded
-            self._restart()
-            if exceeded and bound is not None:
-                raise _crashed(bound.excess, "OPS-CALL-MEMORY")
-            raise self._hung(limit)
-        except EOFError:
-            # The process ended between a message and the bytes that belong to it.
-            raise self._gone(self._lost()) from None
-        except (GarbledError, KeyError, TypeError, ValueError, ArithmeticError) as error:
-            self._garbled(str(error))
+            bound = bound_for(self._child, sum(map(len, payload)) // _BYTES_OF_AN_ELEMENT)
+            message, data = self.ask(request, payload, limit, bound)
+            with self.reading():
+                came = message["event"]
+                if came not in (event, "failed"):
+                    raise GarbledError(f"{came!r} came where {event} are expected")
+        if came == "failed":
+            raise self._failed(message)
+        return message, data
 
-    def _hung(self, limit: float) -> Failure:
-        """Return the failure for a call that exceeded the time limit."""
-        self.hung = True
-        return _final(End(f"did not return within {limit:.0f} s", "OPS-CALL-HANG"))
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Raise `Failure` if the process ends in the block."""
+        try:
+            yield
+        except EndError as end:
+            raise self._failure(end) from None
 
-    def _restart(self) -> None:
-        """End the child, if it has not ended by itself; the supervisor starts another one."""
-        self._end_child()
-        self._loaded = None
-
-    def _garbled(self, reason: str) -> NoReturn:
-        """Raise `Failure` since an answer cannot be read, and end the process."""
-        reason = printable(reason, _MESSAGE)
-        how = f"{self.who} gave an answer that cannot be read ({reason}){self._tail()}"
-        self.stop()
-        raise self._gone(End(how, self.garbled))
-
-    def _gone(self, end: End) -> Failure:
-        """Return the failure for a lost supervisor."""
-        if self._again:
-            return Failure(end.how, code=end.code)
-        self._lost_for_good = end
-        return _final(end)
+    def _failure(self, end: EndError) -> Failure:
+        """Return the failure for a process that ended."""
+        self.hung |= end.hung
+        failure = failure_of(end)
+        if not (end.again or end.hung or self._again):
+            self._lost_for_good = end
+            failure.final = True
+        return failure
 
     def _failed(self, message: dict[str, Any]) -> Failure:
         """Return the failure for a call that the process reports as failed."""
@@ -362,35 +265,69 @@ class Caller(Supervised):
         return Failure(said, code=str(code) if known else self.raises)
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
-        try:
+    def _parsing(self) -> Iterator[None]:
+        """Raise `Failure` if what came cannot be read in the block."""
+        with self._failing(), self.reading():
             yield
-        except WireError as error:
-            self._garbled(str(error))
-
-    def _require_answer(self, message: dict[str, Any]) -> None:
-        """Raise if a message does not answer the request, or announces too many bytes."""
-        if message["event"] not in _EVENTS:
-            raise GarbledError(f"there is no event {str(message['event'])[:40]!r}")
-        if message.get("request") != self._number:
-            raise GarbledError("it is an answer to something else")
-        count = message.get("bytes")
-        if type(count) is not int or not 0 <= count <= _ANSWER_BYTES:
-            raise GarbledError("it does not say how many bytes follow")
 
 
-def _crashed(how: str, code: str) -> Failure:
-    """Return a failure that ended the process."""
-    failure = Failure(how, code=code)
-    failure.crashed = True
-    return failure
-
-
-def _final(end: End) -> Failure:
-    """Return a failure for which no smaller case is searched."""
+def failure_of(end: EndError) -> Failure:
+    """Return the failure for a process that ended; no smaller case is searched after a hang."""
     failure = Failure(end.how, code=end.code)
-    failure.final = True
+    failure.crashed, failure.final = end.again, end.hung
     return failure
+
+
+def values_of(operator: Operator, groups: Any, reader: Reader) -> list[Any]:
+    """Return the results of a call from their descriptions and bytes.
+
+    Raises:
+        WireError: they are not the results of this operator.
+    """
+    results = len(operator.signature.results)
+    if not isinstance(groups, list) or len(groups) != results:
+        raise WireError(f"the answer does not have {results} results")
+    return [
+        [reader.result(item) for item in group] if isinstance(group, list) else reader.result(group)
+        for group in groups
+    ]
+
+
+def accepted(
+    operator: Operator,
+    arguments: Mapping[str, Any],
+    values: list[Any],
+    sent: Mapping[str, bytes],
+    after: Mapping[str, bytes],
+    require: Callable[[Operator, Mapping[str, Any], Any], None],
+) -> list[Tensor]:
+    """Validate what a call returned and wrote; return the results, then the mutated arguments.
+
+    Args:
+        operator: the called operator.
+        arguments: the arguments by name; mutated ones are updated.
+        values: the returned results.
+        sent: the bytes of each storage before the call, by the name of its first tensor.
+        after: the bytes after the call.
+        require: function that raises `Failure` if results differ from the declaration.
+
+    Raises:
+        Failure: the call wrote into another argument, or `require` raised it.
+    """
+    memories = memories_in(arguments)
+    written = written_memories(operator.signature, arguments)
+    returned: Any = tuple(values) if len(values) != 1 else values[0]
+    returned = returned if values else None
+    for name, data in after.items():
+        if name not in written and data != sent[name]:
+            raise Failure(
+                f"wrote into argument {name!r}, which mutates_args does not name",
+                code="OPS-MUTATION-UNDECLARED",
+            )
+    require(operator, arguments, returned)
+    for name in written:
+        _overwrite(memories[name], after[name])
+    return flatten(operator.signature, returned, arguments)
 
 
 def _flat(values: list[Any]) -> Iterator[Tensor]:

@@ -18,7 +18,6 @@ from opsmith.checks.isolation.call_ways import call_in
 from opsmith.checks.isolation.fork_detection import FORK_CODE, FORKED, Forks
 from opsmith.checks.isolation.user_traceback import raised
 from opsmith.checks.isolation.wire import (
-    ArgumentReader,
     Reader,
     describe_result,
     element_bytes,
@@ -28,6 +27,7 @@ from opsmith.checks.isolation.wire import (
 from opsmith.checks.numerics.gradients import COTANGENTS, differentiate
 from opsmith.checks.numerics.torch_threads import threads
 from opsmith.operators import Operator
+from opsmith.operators.core.arguments import read_arguments
 from opsmith.system.processes.server import Reply, answer_all, take_requests
 from opsmith.system.processes.supervisor import supervise
 
@@ -116,21 +116,13 @@ class _KernelCalls:
     def call(self, request: dict[str, Any], payload: bytes) -> Reply:
         """Call an operator, or differentiate it."""
         operator = self._source.operator(request["operator"])
-        made = ArgumentReader(self._memory, Reader(payload), request["device"])
-        arguments = {
-            name: made.value(name, description)
-            for name, description in request["arguments"].items()
-        }
-        if "cotangents" in request:
-            cotangents = made.value(COTANGENTS, request["cotangents"])
-            return _differentiated(operator, request, arguments, cotangents)
+        described, device = request["arguments"], request["device"]
+        arguments = read_arguments(described, Reader(payload).take, device, self._memory)
+        if COTANGENTS in arguments:
+            return _differentiated(operator, request, arguments)
         with threads(request["threads"]):
             for _ in range(request["repeats"]):
-                own = ArgumentReader({}, Reader(payload), request["device"])
-                others = {
-                    name: own.value(name, description)
-                    for name, description in request["arguments"].items()
-                }
+                others = read_arguments(described, Reader(payload).take, device)
                 positional, keywords = operator.split(others)
                 operator(*positional, **keywords)
             positional, keywords = operator.split(arguments)
@@ -153,11 +145,10 @@ class _KernelCalls:
 
 
 def _differentiated(
-    operator: Operator,
-    request: dict[str, Any],
-    arguments: dict[str, Any],
-    cotangents: list[Tensor],
+    operator: Operator, request: dict[str, Any], arguments: dict[str, Any]
 ) -> Reply:
+    cotangents = arguments.pop(COTANGENTS)
+
     def call(own: Any) -> Any:
         positional, keywords = operator.split(own)
         with threads(request["threads"]):

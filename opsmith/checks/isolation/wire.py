@@ -1,7 +1,8 @@
 """Arguments and results as bytes: a description in JSON, then the elements.
 
 Data from the kernel's process is untrusted. Every announced size is compared with the received
-bytes, and nothing is unpickled.
+bytes, and nothing is unpickled. Arguments are read by `core.arguments.read_arguments`, so that a
+process that reads them need not import the checks.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from opsmith.checks.cases.layouts import bits
 from opsmith.errors import OpsmithError
 from opsmith.operators.core.arguments import DTYPES, dtype_name, every_tensor_in, memory_of
 from opsmith.signature import Signature
+from opsmith.system.processes.supervisor_client import GarbledError
 
 #: Largest number of dimensions of a result.
 _MOST_DIMENSIONS = 64
 
 
-class WireError(OpsmithError):
+class WireError(OpsmithError, GarbledError):
     """Received bytes are malformed, or a value cannot be sent."""
 
 
@@ -53,6 +55,8 @@ def written_memories(signature: Signature, arguments: Mapping[str, Any]) -> list
 
 def describe_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Describe arguments in JSON; the bytes of `memories_in` are sent afterwards, in that order.
+
+    `read_arguments` creates them again.
 
     Raises:
         WireError: an argument has an unsupported type.
@@ -147,61 +151,3 @@ class Reader:
         """
         if self._at != len(self._data):
             raise WireError("more bytes came than were announced")
-
-
-class ArgumentReader:
-    """A factory of arguments from received descriptions and bytes.
-
-    Args:
-        memory: the memory of an earlier call by name, which is filled again where its size is
-            equal; new memory is added.
-        reader: the bytes.
-        device: where the arguments shall be.
-    """
-
-    def __init__(self, memory: dict[str, Tensor], reader: Reader, device: str) -> None:
-        self._known = memory
-        self._reader = reader
-        self._device = device
-        self._memory: dict[str, Tensor] = {}
-        self._made: dict[str, Tensor] = {}
-
-    def value(self, name: str, description: dict[str, Any]) -> Any:
-        """Create one argument."""
-        match description["kind"]:
-            case "plain":
-                return description["value"]
-            case "complex":
-                return complex(*description["parts"])
-            case "tensor":
-                self._made[name] = self._tensor(name, description)
-                return self._made[name]
-            case "same":
-                return self._made[description["name"]]
-        items = [
-            self.value(f"{name}[{position}]", item)
-            for position, item in enumerate(description["items"])
-        ]
-        return tuple(items) if description["kind"] == "tuple" else items
-
-    def _tensor(self, name: str, description: dict[str, Any]) -> Tensor:
-        first = description["memory"]
-        if first == name:
-            self._memory[name] = self._filled(name, description["bytes"])
-        return torch.empty(0, dtype=DTYPES[description["dtype"]], device=self._device).set_(
-            self._memory[first].untyped_storage(),
-            description["offset"],
-            description["shape"],
-            description["strides"],
-        )
-
-    def _filled(self, name: str, count: int) -> Tensor:
-        """Fill memory with the next bytes; reuse an earlier call's memory if its size is equal."""
-        memory = self._known.get(name)
-        if memory is None or memory.numel() != count:
-            memory = torch.empty(count, dtype=torch.uint8, device=self._device)
-            self._known[name] = memory
-        if count:
-            data = bytearray(self._reader.take(count))
-            memory.copy_(torch.frombuffer(data, dtype=torch.uint8))
-        return memory

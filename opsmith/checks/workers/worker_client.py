@@ -9,7 +9,6 @@ and goes on to smaller cases, of which the next may crash.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -30,7 +29,7 @@ from opsmith.errors import OpsmithError
 from opsmith.sources.import_location import Location
 from opsmith.system.processes.launch import python, surroundings
 from opsmith.system.processes.memory import bound_for
-from opsmith.system.processes.supervisor_client import End, GarbledError, Supervised
+from opsmith.system.processes.supervisor_client import EndError, Supervised
 
 #: Limits, in crashes and in seconds, for following a crash to smaller cases.
 _CRASHES, _CRASH_SECONDS = 20, 30.0
@@ -89,12 +88,14 @@ class Worker(Supervised):
         started_in: the `surroundings` in which its processes were started.
     """
 
+    passes_over = True  # answers from an earlier row, or from a child that was ended meanwhile
+
     def __init__(self) -> None:
         super().__init__(python(prestart.MODULE), prestart.take())
         self.hung = self._began = False
         self.started_in = surroundings() if self._process else ()
         self._compiler = False
-        self._number, self._starting = 0, 0.0
+        self._starting = 0.0
         self._replay = Replay()
 
     def _start(self) -> None:
@@ -113,11 +114,10 @@ class Worker(Supervised):
         self.hung = self._began = self._compiler = False
         self._replay = Replay()
         try:
-            if self._make_ready() is not None:
-                return False
+            self.make_ready()
             # Before it forked again, the supervisor ended every process that could write there.
             self._remove_files()
-        except (GarbledError, KeyError, TypeError, ValueError, OSError):
+        except (EndError, OSError):
             return False
         return True
 
@@ -156,7 +156,7 @@ class Worker(Supervised):
         started = time.monotonic()
         limit = (time_limit or settings.time_limit) * check.time_limit
         crashed: dict[str, tuple[str, str]] = {}
-        worst: tuple[_Running, End] | None = None
+        worst: tuple[_Running, EndError] | None = None
         self.hung, self._starting = False, 0.0
         failed = self.folder / "failed.pt"
         failed.unlink(missing_ok=True)
@@ -274,7 +274,7 @@ class Worker(Supervised):
         check: Check,
         subject: Subject,
         settings: Settings,
-        worst: tuple[_Running, End],
+        worst: tuple[_Running, EndError],
         started: float,
         note: str = "",
         shown: str = "",
@@ -299,67 +299,45 @@ class Worker(Supervised):
 
     # --- the processes -----------------------------------------------------------------------
 
-    def _ask(self, request: dict[str, Any], limit: float) -> tuple[_Running, Row | End]:
+    def _ask(self, request: dict[str, Any], limit: float) -> tuple[_Running, Row | EndError]:
         """Send a request. Return the case that ran last, and the row or how the process ended."""
         self._began = False
         running, end = self._ask_once(request, limit)
-        if isinstance(end, End) and end.again and not self._began:
+        if isinstance(end, EndError) and end.again and not self._began:
             # An earlier row may have ended the process that was to serve this request.
             return self._ask_once(request, limit)
         return running, end
 
-    def _ask_once(self, request: dict[str, Any], limit: float) -> tuple[_Running, Row | End]:
+    def _ask_once(self, request: dict[str, Any], limit: float) -> tuple[_Running, Row | EndError]:
         running, asked = _Running(), time.monotonic()
         try:
-            not_ready = self._make_ready()
-            if not_ready is not None:
-                return running, not_ready
-            assert self._child is not None
-            self._number += 1
-            sent = {"number": self._number, "compiler": self._compiler, **request}
-            self._send((json.dumps(sent) + "\n").encode())
-            row = self._child
-            bound = bound_for(row, 0)
+            self.make_ready()
             self._listen()
+            self.tell({"compiler": self._compiler, **request})
+            bound = bound_for(self._child or 0, 0)
             while True:
                 # Before the first case, the operator is imported, which takes longer than a call.
                 patience = limit if running.key else max(limit, _IMPORT_SECONDS)
-                message = self._read(patience, bound)
-                if message is None:
-                    return running, self._lost()
-                if not message:
-                    self._end_child()
-                    if bound is not None and self._exceeded:
-                        return running, End(bound.excess, "OPS-CALL-MEMORY")
-                    how = f"did not return within {patience:.0f} s"
-                    return running, End(how, "OPS-CALL-HANG", True, False)
-                if message["event"] == "ended" and message["pid"] == self._child:
-                    self._child = None
-                    return running, self._how(message["code"])
-                if message.get("request") != self._number:
-                    continue  # from an earlier row, or from a child that was ended meanwhile
-                match message["event"]:
-                    case "started":
-                        self._began = True
-                        self._starting += time.monotonic() - asked
-                        row = message["pid"]
-                        bound = bound_for(row, 0)
-                    case "case":
-                        size = message["size"]
-                        running = _Running(message["description"], message["key"], size)
-                        bound = bound_for(row, size)
-                    case "elsewhere":
-                        raise ElsewhereError(message["reason"])
-                    case "left":
-                        return running, self._how(message["code"])
-                    case "row":
-                        return running, self._take(message)
-        except (GarbledError, KeyError, TypeError, ValueError) as error:
-            # The process that runs kernels may write arbitrary bytes.
-            tail = self._tail()
-            self.stop()
-            how = f"the checking process gave an answer that cannot be read ({error}){tail}"
-            return running, End(how, "OPS-CHECK-LOST", again=False)
+                message, _ = self.receive(patience, bound)
+                with self.reading():
+                    match message["event"]:
+                        case "started":
+                            self._began = True
+                            self._starting += time.monotonic() - asked
+                            row = message["pid"]
+                            bound = bound_for(row, 0)
+                        case "case":
+                            size = message["size"]
+                            running = _Running(message["description"], message["key"], size)
+                            bound = bound_for(row, size)
+                        case "elsewhere":
+                            raise ElsewhereError(message["reason"])
+                        case "left":
+                            return running, self._how(message["code"])
+                        case "row":
+                            return running, self._take(message)
+        except EndError as end:
+            return running, end
 
     def _take(self, message: dict[str, Any]) -> Row:
         """Update this worker from a check's last message, and return the row."""

@@ -74,6 +74,56 @@ def holds_tensors(value: Any) -> bool:
     return isinstance(value, list | tuple) and bool(value) and isinstance(value[0], Tensor)
 
 
+def read_arguments(
+    described: Mapping[str, dict[str, Any]],
+    take: Callable[[int], bytes],
+    device: str = "cpu",
+    known: dict[str, Tensor] | None = None,
+) -> dict[str, Any]:
+    """Create the arguments of a call from what `opsmith.checks.isolation.wire` makes of them.
+
+    Args:
+        described: the description of each argument by name.
+        take: function that returns as many of the next bytes as it is told.
+        device: where the arguments shall be.
+        known: the memory of an earlier call by name, which is filled again where its size is equal;
+            new memory is added.
+    """
+    known = {} if known is None else known
+    made: dict[str, Tensor] = {}
+
+    def value(name: str, one: dict[str, Any]) -> Any:
+        match one["kind"]:
+            case "plain":
+                return one["value"]
+            case "complex":
+                return complex(*one["parts"])
+            case "same":
+                return made[one["name"]]
+            case "tensor":
+                if one["memory"] == name:
+                    _fill(known, name, take(one["bytes"]), device)
+                made[name] = torch.empty(0, dtype=DTYPES[one["dtype"]], device=device).set_(
+                    known[one["memory"]].untyped_storage(),
+                    one["offset"],
+                    one["shape"],
+                    one["strides"],
+                )
+                return made[name]
+        items = [value(f"{name}[{position}]", item) for position, item in enumerate(one["items"])]
+        return tuple(items) if one["kind"] == "tuple" else items
+
+    return {name: value(name, one) for name, one in described.items()}
+
+
+def _fill(known: dict[str, Tensor], name: str, data: bytes, device: str) -> None:
+    """Write bytes into memory of this name, which is replaced unless its size is equal."""
+    if name not in known or known[name].numel() != len(data):
+        known[name] = torch.empty(len(data), dtype=torch.uint8, device=device)
+    if data:
+        known[name].copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+
+
 def memory_of(tensor: Tensor) -> int:
     """Return an identifier of the storage in which a tensor lies; its views have the same."""
     return storage_id(tensor.untyped_storage())

@@ -9,7 +9,9 @@ included.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 #: Bytes for compilers inside the process (Dynamo, Inductor, exporters). Compiling, exporting and
@@ -24,36 +26,34 @@ _BYTES_OF_AN_ELEMENT = 8
 
 
 @dataclass(frozen=True)
-class MemoryBound:
-    """A limit for the resident size of a process.
+class Bound:
+    """A limit for the memory of processes.
 
     Attributes:
-        process: the id of the process.
-        before: the resident bytes when the case began.
-        most: the largest allowed number of resident bytes.
+        size: returns the bytes that they take now.
+        most: the largest allowed number of bytes.
+        excess: the message for processes that exceeded the limit.
     """
 
-    process: int
-    before: int
+    size: Callable[[], int]
     most: int
+    excess: str
 
     def exceeded(self) -> bool:
-        """Return whether the process is larger than the limit."""
-        return resident(self.process) > self.most
-
-    @property
-    def excess(self) -> str:
-        """Return the message for a process that exceeded the limit."""
-        size = (self.most - self.before) / 2**30
-        return f"took more than {size:.1f} GiB of memory, and was ended before the machine ran out"
+        """Return whether the processes are larger than the limit."""
+        return self.size() > self.most
 
 
-def bound_for(process: int, elements: int) -> MemoryBound | None:
+def bound_for(process: int, elements: int) -> Bound | None:
     """Return the limit for a case with `elements` elements; `None` if the size is unknown."""
-    before = resident(process)
+    before, added = resident(process), most_for(elements)
     if not before:
         return None
-    return MemoryBound(process, before, before + most_for(elements))
+    excess = (
+        f"took more than {added / 2**30:.1f} GiB of memory, and was ended before the machine ran "
+        "out"
+    )
+    return Bound(partial(resident, process), before + added, excess)
 
 
 def most_for(elements: int) -> int:

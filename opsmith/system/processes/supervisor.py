@@ -150,8 +150,8 @@ def leave_after(work: Callable[[], object]) -> None:
 
 
 def answer(answers: int, **message: Any) -> None:
-    """Send one line of JSON."""
-    write_all(answers, (json.dumps(message) + "\n").encode())
+    """Send one line of JSON, which no bytes follow unless it says how many."""
+    write_all(answers, (json.dumps({"bytes": 0, **message}) + "\n").encode())
 
 
 def write_all(descriptor: int, data: bytes) -> None:

@@ -12,13 +12,13 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opsmith.system.processes.launch import Channel, Launch, Process
-from opsmith.system.processes.memory import MemoryBound
+from opsmith.system.processes.memory import Bound
 from opsmith.system.scratch import make_again, make_scratch, remove
 from opsmith.system.stopwatch import spending
 
@@ -33,13 +33,14 @@ _LOOK_SECONDS = 0.05
 _PIPE_BYTES = 1 << 20
 #: Largest size of a message, without the bytes that follow it.
 _LINE_BYTES = 16 << 20
+#: Largest number of characters of a reason that is shown.
+_REASON = 8000
 #: Largest size of the file for printed text, and number of bytes read from its end.
 _OUTPUT_BYTES, _TAIL_BYTES = 64 << 20, 1 << 16
 
 
-@dataclass(frozen=True)
-class End:
-    """The end of a process that did not answer.
+class EndError(Exception):
+    """Raised if a process ends, or is ended, in place of an answer.
 
     Attributes:
         how: description of the end.
@@ -48,10 +49,9 @@ class End:
         again: whether the same request may succeed in another process.
     """
 
-    how: str
-    code: str
-    hung: bool = False
-    again: bool = True
+    def __init__(self, how: str, code: str, hung: bool = False, again: bool = True) -> None:
+        super().__init__(how)
+        self.how, self.code, self.hung, self.again = how, code, hung, again
 
 
 class GarbledError(Exception):
@@ -117,12 +117,24 @@ def new_output() -> int:
 
 
 class Supervised:
-    """A process that runs untrusted code, and the supervisor that ends it.
+    """A process that runs untrusted code and answers requests, and the supervisor that ends it.
+
+    A request is a line of JSON, followed by bytes; so is an answer, see `server`. What the process
+    sends is untrusted.
 
     Args:
         launch: function that starts the supervisor, see `opsmith.system.processes.launch`.
         ahead: an unused supervisor that `launch` started already.
     """
+
+    #: Name of the process in messages.
+    who = "the checking process"
+    #: Failure code for an answer that cannot be read.
+    garbled = "OPS-CHECK-LOST"
+    #: Whether answers to other requests may come, which are passed over.
+    passes_over = False
+    #: Largest number of bytes that follow an answer.
+    most_bytes = 1 << 30
 
     def __init__(self, launch: Launch, ahead: Started | None = None) -> None:
         self._launch = launch
@@ -133,7 +145,7 @@ class Supervised:
         self._ready = False
         self._requests = self._answers = -1
         self._pending = bytearray()
-        self._exceeded = False
+        self._number = 0
         self._folder = ahead.folder if ahead else self.new_folder()
         self._output = -1
         self._said = 0
@@ -160,48 +172,102 @@ class Supervised:
         self.stop()
         remove(self._folder)
 
-    def _send(self, data: bytes, seconds: float = _START_SECONDS) -> bool:
-        """Send bytes, and return whether the process read them within `seconds`."""
+    def ask(
+        self,
+        request: Mapping[str, Any],
+        payload: Sequence[bytes] = (),
+        seconds: float = _START_SECONDS,
+        bound: Bound | None = None,
+    ) -> tuple[dict[str, Any], bytes]:
+        """Send a request, and return the answer and the bytes that follow it.
+
+        Args:
+            request: the fields of the request.
+            payload: the bytes that follow it.
+            seconds: time limit for sending the request, and for each part of the answer.
+            bound: the limit for the memory of the process.
+
+        Raises:
+            EndError: no answer came; the process was ended if it did not end by itself.
+        """
+        self.tell(request, payload, seconds)
+        return self.receive(seconds, bound)
+
+    def tell(
+        self,
+        request: Mapping[str, Any],
+        payload: Sequence[bytes] = (),
+        seconds: float = _START_SECONDS,
+    ) -> None:
+        """Send a request; see `ask`."""
+        self.make_ready()
+        self._number += 1
+        head = {"number": self._number, "bytes": sum(map(len, payload)), **request}
+        self.send(b"".join([(json.dumps(head) + "\n").encode(), *payload]), seconds)
+
+    def send(self, data: bytes, seconds: float) -> None:
+        """Send bytes; raise `EndError` if the process does not read them within `seconds`."""
         deadline = time.monotonic() + seconds
         left = memoryview(data)
         while left:
-            if not select.select([], [self._requests], [], max(0.0, deadline - time.monotonic()))[
-                1
-            ]:
-                return False
+            patience = max(0.0, deadline - time.monotonic())
+            if not select.select([], [self._requests], [], patience)[1]:
+                raise self._late(seconds)
             try:
                 left = left[os.write(self._requests, left) :]
             except BlockingIOError:
                 continue
             except BrokenPipeError:
-                return True  # reading the answer detects the end of the process
-        return True
+                return  # reading the answer detects the end of the process
+
+    def receive(self, seconds: float, bound: Bound | None = None) -> tuple[dict[str, Any], bytes]:
+        """Return the next answer to the last request; see `ask`."""
+        with self.reading():
+            while True:
+                message = self._read(seconds, bound)
+                if message["event"] == "ended" and message.get("pid") == self._inside:
+                    end = self._how(int(message["code"]))
+                    self._child = None
+                    self.forget_child()
+                    raise end
+                if message.get("request") == self._number:
+                    break
+                if not self.passes_over:
+                    raise GarbledError("it is an answer to something else")
+            count = message.get("bytes")
+            if type(count) is not int or not 0 <= count <= self.most_bytes:
+                raise GarbledError("it does not say how many bytes follow")
+            self._wait(lambda: len(self._pending) >= count, seconds, bound)
+            return message, self._take_bytes(count)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """End the process, and raise `EndError`, if what it sent cannot be read in the block."""
+        try:
+            yield
+        except (GarbledError, KeyError, TypeError, ValueError, ArithmeticError) as error:
+            reason = printable(str(error), _REASON)
+            how = f"{self.who} gave an answer that cannot be read ({reason}){self._tail()}"
+            self.stop()
+            raise EndError(how, self.garbled, again=False) from error
+
+    def forget_child(self) -> None:
+        """Forget what a child knew that has ended; subclasses may override this."""
 
     @spending("starting")
-    def _make_ready(self) -> End | None:
-        """Wait until a child is ready; return the reason if there is none, else `None`."""
-        if self._process is None:
-            self._start()
-        while self._child is None:
-            message = self._read(_START_SECONDS)
-            if message is None:
-                return self._lost()
-            if not message:
-                self.stop()
-                return End(
-                    f"the checking process did not start within {_START_SECONDS:.0f} s: the "
-                    f"machine may be too busy{self._tail()}",
-                    "OPS-CHECK-LOST",
-                    again=False,
-                )
-            if message["event"] == "ready":
-                inside = int(message["pid"])
-                child = self._process.outside(inside) if self._process is not None else None
-                if child is None:
-                    raise GarbledError(f"process {inside} is not one of the supervisor's")
-                self._child, self._inside, self._ready = child, inside, True
-                self._listen()
-        return None
+    def make_ready(self) -> None:
+        """Wait until a child is ready; raise `EndError` if there is none."""
+        self.begin()
+        with self.reading():
+            while self._child is None:
+                message = self._read(_START_SECONDS)
+                if message["event"] == "ready":
+                    inside = int(message["pid"])
+                    child = self._process.outside(inside) if self._process is not None else None
+                    if child is None:
+                        raise GarbledError(f"process {inside} is not one of the supervisor's")
+                    self._child, self._inside, self._ready = child, inside, True
+                    self._listen()
 
     def _listen(self) -> None:
         """Attribute text that is printed from now on to the current child."""
@@ -220,10 +286,12 @@ class Supervised:
         self._pending, self._said, self._ready = bytearray(), 0, False
 
     def _end_child(self) -> None:
+        """End the child, if it has not ended by itself; the supervisor starts another one."""
         if self._child is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._child, signal.SIGKILL)
         self._child = None
+        self.forget_child()
 
     def begin(self) -> None:
         """Start the processes now, before they are needed."""
@@ -243,7 +311,8 @@ class Supervised:
         os.close(null)
 
     def stop(self) -> None:
-        """End the processes, even if they do not react."""
+        """End the processes, even if they do not react; the next request starts others."""
+        self.forget_child()
         if self._process is None:
             return
         requests, self._requests = self._requests, -1
@@ -265,14 +334,9 @@ class Supervised:
         self._process = None
         make_again(self._folder)
 
-    def _read(self, seconds: float, bound: MemoryBound | None = None) -> dict[str, Any] | None:
-        """Return the next message; `None` if the answers have ended.
-
-        Return an empty message after `seconds` of silence, or as soon as `bound` is exceeded.
-        """
-        more = self._wait(self._has_line, seconds, bound)
-        if not more:
-            return more if more is None else {}
+    def _read(self, seconds: float, bound: Bound | None = None) -> dict[str, Any]:
+        """Return the next message; raise `EndError` as `_wait` does."""
+        self._wait(self._has_line, seconds, bound)
         line = self._take_bytes(self._pending.index(b"\n") + 1)
         try:
             message = json.loads(line, parse_constant=_no_constant)
@@ -290,71 +354,70 @@ class Supervised:
             raise GarbledError("a message without end came")
         return False
 
-    def _read_bytes(self, count: int, seconds: float, bound: MemoryBound | None) -> bytes | None:
-        """Return `count` bytes that follow a message; `None` if they do not come in time.
-
-        Raises:
-            EOFError: the answers have ended.
-        """
-        more = self._wait(lambda: len(self._pending) >= count, seconds, bound)
-        if more is None:
-            raise EOFError
-        if not more:
-            return None
-        return self._take_bytes(count)
-
     def _take_bytes(self, count: int) -> bytes:
         data = bytes(self._pending[:count])
         del self._pending[:count]
         return data
 
-    def _wait(
-        self, enough: Callable[[], bool], seconds: float, bound: MemoryBound | None
-    ) -> bool | None:
-        """Read until `enough()` is true, and return `True`.
+    def _wait(self, enough: Callable[[], bool], seconds: float, bound: Bound | None) -> None:
+        """Read until `enough()` is true.
 
-        Return `False` if the time or memory limit is exceeded, `None` if the answers have ended.
+        Raises:
+            EndError: the time or memory limit is exceeded, or the answers have ended.
         """
         deadline = time.monotonic() + seconds
-        self._exceeded = False
         while not enough():
             left = deadline - time.monotonic()
             if left <= 0:
-                return False
+                raise self._late(seconds)
             if not select.select([self._answers], [], [], min(left, _LOOK_SECONDS))[0]:
                 if bound is not None and bound.exceeded():
-                    self._exceeded = True
-                    return False
+                    self._end_child()
+                    raise EndError(bound.excess, "OPS-CALL-MEMORY")
                 continue
             more = os.read(self._answers, 1 << 20)
             if not more:
-                return None
+                raise self._lost()
             self._pending += more
-        return True
 
-    def _lost(self) -> End:
+    def _late(self, seconds: float) -> EndError:
+        """End a process that exceeded the time limit."""
+        if self._child is not None:
+            self._end_child()
+            how = f"did not return within {seconds:.0f} s"
+            return EndError(how, "OPS-CALL-HANG", hung=True, again=False)
+        tail = self._tail()
+        self.stop()
+        return EndError(
+            f"the checking process did not start within {seconds:.0f} s: the machine may be too "
+            f"busy{tail}",
+            "OPS-CHECK-LOST",
+            again=False,
+        )
+
+    def _lost(self) -> EndError:
         """Describe the end of a supervisor that is gone."""
         tail = self._tail()
         assert self._process is not None
         process = self._process
         self.stop()
         how, code = process.failure()
-        if how:
-            return End(f"{how}{tail}", code, again=False)
-        return End(f"the checking process is gone{tail}", "OPS-CHECK-LOST", again=False)
+        if not how:
+            how, code = "the checking process is gone", "OPS-CHECK-LOST"
+        return EndError(f"{how}{tail}", code, again=False)
 
-    def _how(self, code: int) -> End:
+    def _how(self, code: int) -> EndError:
         """Describe the end of a child by its exit code, or by the negative number of a signal."""
         tail = self._tail()
         if code >= 0:
-            return End(f"ended the process with exit code {code}{tail}", "OPS-CALL-EXIT")
+            return EndError(f"ended the process with exit code {code}{tail}", "OPS-CALL-EXIT")
         try:
             name = f" ({signal.Signals(-code).name})"
         except ValueError:
             name = ""
         if -code == signal.SIGKILL:
             name += ", as the system does where memory runs out"
-        return End(f"crashed with signal {-code}{name}{tail}", "OPS-CALL-CRASH")
+        return EndError(f"crashed with signal {-code}{name}{tail}", "OPS-CALL-CRASH")
 
     def _tail(self) -> str:
         """Return the last lines that the child printed, as the end of a message."""

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from opsmith.checks.isolation.wire import (
-    ArgumentReader,
     Reader,
     WireError,
     describe_arguments,
@@ -13,6 +12,7 @@ from opsmith.checks.isolation.wire import (
     memories_in,
     storage_bytes,
 )
+from opsmith.operators.core.arguments import read_arguments
 
 BASE = torch.arange(24.0)
 WAYS = {
@@ -41,11 +41,7 @@ def test_a_result_arrives_with_its_values(tensor):
 
 def _sent(arguments):
     data = b"".join(storage_bytes(tensor) for tensor in memories_in(arguments).values())
-    made = ArgumentReader({}, Reader(data), "cpu")
-    return {
-        name: made.value(name, described)
-        for name, described in describe_arguments(arguments).items()
-    }
+    return read_arguments(describe_arguments(arguments), Reader(data).take)
 
 
 @pytest.mark.parametrize("name", [name for name in WAYS if name != "complex"])
