@@ -22,11 +22,10 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
-import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 from opsmith.compat import torch_modules
 from opsmith.system.gc_pause import uncollected
 from opsmith.system.processes.launch import fork, python
-from opsmith.system.processes.server import empty_input
+from opsmith.system.processes.server import each_request, empty_input
 from opsmith.system.processes.supervisor import Children, answer, supervise
 
 if TYPE_CHECKING:
@@ -76,7 +75,8 @@ def import_all() -> None:
 def be_template(answers: int) -> None:
     """Run the requested rows, each in a fork."""
     rows = Children()
-    for request in _requests():
+    # Standard input stays open: its end shows that the parent ended.
+    for request, _ in each_request(os.fdopen(0, "rb", closefd=False)):
         sys.path[:], sys.argv[:] = request["path"], request["argv"]
         os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         if request["folder"]:
@@ -104,19 +104,6 @@ def be_template(answers: int) -> None:
         if code is None:
             return
         answer(answers, request=request["number"], event="left", code=code)
-
-
-def _requests() -> Iterator[dict[str, Any]]:
-    # Read without a buffer, so that the next process finds the requests that this one has not read.
-    pending = b""
-    while True:
-        while b"\n" not in pending:
-            more = os.read(0, 1 << 16)
-            if not more:
-                return
-            pending += more
-        line, _, pending = pending.partition(b"\n")
-        yield json.loads(line)
 
 
 def _import(request: dict[str, Any], answers: int) -> Operator | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 from opsmith.system.processes.supervisor import answer, write_all
@@ -27,6 +27,13 @@ def empty_input() -> None:
     os.close(null)
 
 
+def each_request(requests: BinaryIO) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """Yield each request of a stream, and the bytes that follow it, until the stream ends."""
+    for line in requests:
+        request = json.loads(line)
+        yield request, requests.read(request.get("bytes", 0))
+
+
 def answer_all(
     requests: BinaryIO, answers: int, reply: Callable[[dict[str, Any], bytes], Reply]
 ) -> None:
@@ -38,9 +45,7 @@ def answer_all(
         reply: function that takes a request and the bytes that follow it. It raises no exception
             that the process shall outlive.
     """
-    for line in requests:
-        request = json.loads(line)
-        number = request["number"]
-        fields, data = reply(request, requests.read(request.get("bytes", 0)))
-        answer(answers, request=number, bytes=len(data), **fields)
+    for request, payload in each_request(requests):
+        fields, data = reply(request, payload)
+        answer(answers, request=request["number"], bytes=len(data), **fields)
         write_all(answers, data)
