@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -175,20 +176,22 @@ class Origin:
         """
         answers: list[bool] = []
         while len(answers) < len(calls):
-            said = self._copy.ask(self._says, [(one, traced) for one in calls[len(answers) :]])
+            said = self._copy.answers([(one, traced) for one in calls[len(answers) :]])
             # If the copy gave fewer answers than there were calls, the next call crashed it.
             answers += [*said, False]
         return answers[: len(calls)]
 
     def survives(self, calls: Sequence[Mapping[str, Any]]) -> bool:
         """Return whether no call crashes its process, as reading at a bad index may."""
-        said = self._copy.ask(self._says, [(one, False) for one in calls])
-        self._copy.end()  # the calls may have corrupted its memory
+        said = self._copy.answers([(one, False) for one in calls])
+        self._copy.renew()  # the calls may have corrupted its memory
         return len(said) == len(calls)
 
     @cached_property
     def _copy(self) -> Copy:
-        return Copy(_SECONDS)
+        # Held weakly, so that the copy ends with this object.
+        says = weakref.WeakMethod(self._says)
+        return Copy(lambda call: says()(call), _SECONDS)  # type: ignore[misc]
 
     def _says(self, call: tuple[Mapping[str, Any], bool]) -> bool:
         """Return whether a call succeeds and, if wanted, whether the fake kernel gives the same."""

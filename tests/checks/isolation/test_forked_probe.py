@@ -23,33 +23,33 @@ def ends(call):
 
 @pytest.fixture
 def copy():
-    found = Copy(1)
+    found = Copy(ends, 1)
     yield found
     found.end()
 
 
 def process_of(copy):
-    assert copy.ask(ends, [1]) == [True]
-    return copy._running[2].peek()[2][0]
+    assert copy.answers([1]) == [True]
+    return copy._child
 
 
 def test_one_copy_answers_until_a_call_ends_it(copy):
-    assert copy.ask(ends, [1, 2, 3]) == [True, False, True]
+    assert copy.answers([1, 2, 3]) == [True, False, True]
     first = process_of(copy)
-    assert copy.ask(ends, [torch.ones(2), torch.zeros(0)]) == [True, False]
+    assert copy.answers([torch.ones(2), torch.zeros(0)]) == [True, False]
     assert process_of(copy) == first
-    assert copy.ask(ends, [3, "end", 1]) == [True]
-    assert copy.ask(ends, [1]) == [True]
+    assert copy.answers([3, "end", 1]) == [True]
+    assert copy.answers([1]) == [True]
     assert process_of(copy) != first
 
 
 def test_a_call_that_never_returns_is_one_that_ends_it(copy):
-    assert copy.ask(ends, [1, "wait", 1]) == [True]
-    assert copy.ask(ends, [2]) == [False]
+    assert copy.answers([1, "wait", 1]) == [True]
+    assert copy.answers([2]) == [False]
 
 
 def test_nothing_is_left_of_a_copy_that_was_ended():
-    copy = Copy(1)
+    copy = Copy(ends, 1)
     child = process_of(copy)
     copy.end()
     with pytest.raises(ProcessLookupError):
@@ -63,9 +63,9 @@ def test_nothing_is_left_of_a_copy_that_nobody_holds():
     script = (
         "import os\n"
         "from opsmith.checks.isolation.forked_probe import Copy\n"
-        "copy = Copy(1)\n"
-        "assert copy.ask(lambda call: True, [1]) == [True]\n"
-        "child = copy._running[2].peek()[2][0]\n"
+        "copy = Copy(lambda call: True, 1)\n"
+        "assert copy.answers([1]) == [True]\n"
+        "child = copy._child\n"
         "os.kill(child, 0)\n"
         "del copy\n"
         "try:\n"
