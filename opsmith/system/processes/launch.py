@@ -35,9 +35,16 @@ class Process(Protocol):
 
     def outside(self, process: int) -> int | None:
         """Return the id by which this process knows a child of that process, or `None`."""
+        # The answer may be forged.
+        try:
+            children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        except OSError:
+            return process  # the process has ended, or the system is not Linux
+        return process if str(process) in children else None
 
     def failure(self) -> tuple[str, str]:
         """Wait for the process to end; return the sandbox's report on it, and the failure code."""
+        return "", ""
 
 
 @dataclass(frozen=True)
@@ -152,23 +159,8 @@ def faster() -> Mapping[str, str]:
     }
 
 
-class _Python(subprocess.Popen[bytes]):
-    """A new Python that implements `Process`."""
-
-    def outside(self, process: int) -> int | None:
-        return _child(self.pid, process)
-
-    def failure(self) -> tuple[str, str]:
-        return "", ""
-
-
-def _child(parent: int, process: int) -> int | None:
-    """Return a process if it is a child of `parent`, else `None`: the answer may be forged."""
-    try:
-        children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    except OSError:
-        return process  # the parent has ended, or the system is not Linux
-    return process if str(process) in children else None
+class _Python(subprocess.Popen[bytes], Process):
+    """A new Python."""
 
 
 def fork(serve: Serve, hide: tuple[int, ...] = (), *, session: bool = False) -> Launch:
@@ -202,8 +194,8 @@ def fork(serve: Serve, hide: tuple[int, ...] = (), *, session: bool = False) -> 
     return launch
 
 
-class _Fork:
-    """A fork of this process that implements `Process`."""
+class _Fork(Process):
+    """A fork of this process."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -220,9 +212,3 @@ class _Fork:
 
     def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
-
-    def outside(self, process: int) -> int | None:
-        return _child(self.pid, process)
-
-    def failure(self) -> tuple[str, str]:
-        return "", ""
