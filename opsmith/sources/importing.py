@@ -131,7 +131,7 @@ def user_files() -> list[Path]:
     places = (*sysconfig.get_paths().values(), *sys.path)
     foreign = {Path(p).resolve() for p in places if "site-packages" in p or "dist-packages" in p}
     foreign |= {Path(sysconfig.get_paths()[name]).resolve() for name in ("stdlib", "platstdlib")}
-    foreign.add(Path(__file__).resolve().parents[1])
+    foreign |= {Path(__file__).resolve().parents[2] / name for name in ("opsmith", "emulators")}
     found = set()
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)

@@ -108,3 +108,13 @@ def test_a_file_that_is_gone_has_changed(tmp_path: Path):
     before = watch.stamps([path])
     path.unlink()
     assert watch.stamps([path]) != before
+
+
+def test_only_a_users_own_files_are_watched():
+    import emulators.cuda.rewriting  # as some checks do
+    import opsmith.checks
+
+    watched = watch.files_of([])
+    own = (Path(opsmith.checks.__file__), Path(emulators.cuda.rewriting.__file__))
+    assert Path(__file__) in watched
+    assert not {path.resolve() for path in own} & set(watched)
