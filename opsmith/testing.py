@@ -143,8 +143,9 @@ def cases(
     """
     from opsmith.checks.cases.layouts import LAYOUTS
     from opsmith.checks.cases.sampling import Wanted
+    from opsmith.checks.cases.settings import Settings
     from opsmith.checks.cases.subject import subjects_of
-    from opsmith.checks.trial.trial import Settings, Trial
+    from opsmith.checks.trial.trial import Trial
 
     found: list[dict[str, Any]] = []
     (found_operator,) = operators_of(operator)

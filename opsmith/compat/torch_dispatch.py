@@ -161,4 +161,4 @@ def storage_id(storage: torch.UntypedStorage) -> int:
     Private: ``torch.UntypedStorage._cdata``. Without it, empty tensors of different memory count as
     views of each other.
     """
-    return storage._cdata
+    return int(storage._cdata)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode as _TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
 
 class TorchDispatchMode(_TorchDispatchMode):
@@ -197,7 +200,9 @@ def sizes_apart() -> AbstractContextManager[None]:
     """
     from torch.fx.experimental import _config
 
-    return _config.patch(use_duck_shape=False)  # type: ignore[attr-defined]
+    config: Any = _config
+    block: AbstractContextManager[None] = config.patch(use_duck_shape=False)
+    return block
 
 
 def backend(name: str) -> Callable[..., Any]:
@@ -205,7 +210,8 @@ def backend(name: str) -> Callable[..., Any]:
 
     Private: ``torch._dynamo.lookup_backend``. Without it, the row ``compile`` cannot count graphs.
     """
-    return torch._dynamo.lookup_backend(name)
+    found: Callable[..., Any] = torch._dynamo.lookup_backend(name)
+    return found
 
 
 def noting_backend(graphs: list[Any]) -> Callable[..., Any]:
@@ -234,7 +240,9 @@ def noting_backend(graphs: list[Any]) -> Callable[..., Any]:
     return made
 
 
-def updated(program: Any, module: Any, signature: Any, **others: Any) -> Any:
+def updated(
+    program: ExportedProgram, module: Any, signature: Any, **others: Any
+) -> ExportedProgram:
     """Return an ``ExportedProgram`` with another graph and signature.
 
     Private: ``torch.export.ExportedProgram._update``. Without it, a model that calls operators that

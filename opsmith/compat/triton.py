@@ -15,7 +15,8 @@ from opsmith.compat.patch import Patch
 def _interpreter() -> ModuleType:
     from triton.runtime import interpreter
 
-    return interpreter
+    found: ModuleType = interpreter
+    return found
 
 
 def _kernels() -> Any:

@@ -136,7 +136,7 @@ class _Unchanged(MetaPathFinder):
             else:
                 asked = [path]
             for place in asked:
-                found = finder.find_spec(name, place, target)
+                found: importlib.machinery.ModuleSpec | None = finder.find_spec(name, place, target)
                 if found is not None and self._is_unchanged(found):
                     if type(found.loader) is importlib.machinery.SourceFileLoader:
                         found.loader = _Source(found.loader.name, found.loader.path, self._since)

@@ -84,7 +84,8 @@ class LargeCall:
         Raises:
             NoValue: no values satisfy the declaration.
         """
-        parameter, old = self.small.signature.by_name[name], self.small.values[name]
+        parameter = self.small.signature.by_name[name]
+        old: Tensor = self.small.values[name]
         count = math.prod(self.shapes[name])
         if name in _kept(self.small.signature):
             return old

@@ -173,7 +173,7 @@ def _integers(
                 total = constraint.total.number(dims, arguments)
                 return _parts(constraint, rng, shape, dtype, total, max(lowest, 0), most)
             case PartStarts(of, shapes):
-                sizes = arguments[of].to(torch.int64)
+                sizes: Tensor = arguments[of].to(torch.int64)
                 sizes = sizes.prod(-1) if shapes else sizes
                 return (sizes.cumsum(-1) - sizes).to(dtype)
     empty = 0 in shape

@@ -12,12 +12,11 @@ from opsmith.checks.cases.case import Case, show_shape
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.layouts import LAYOUTS
 from opsmith.checks.cases.sampling import DYNAMIC_SIZES, Wanted
-from opsmith.checks.numerics.oracle import output_names
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.compat.torch_modules import FAKES
 from opsmith.compat.torch_tracing import fake_mode, named_source
-from opsmith.operators.core.arguments import dtype_name, flatten, holds_tensors
+from opsmith.operators.core.arguments import dtype_name, flatten, holds_tensors, output_names
 from opsmith.signature.sizes import expressions
 from opsmith.signature.sizes.shapes import Fixed, Variadic
 

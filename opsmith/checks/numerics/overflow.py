@@ -50,7 +50,8 @@ def outcomes(evaluate: Callable[[], list[Tensor]], dtype: torch.dtype) -> Iterat
 
 def exceeds_double(evaluate: Callable[[], Any]) -> bool:
     """Return whether a step of a formula overflows or underflows in double precision itself."""
-    with _Exceeds() as steps:
+    steps = _Exceeds()
+    with steps:
         evaluate()
     return steps.found
 

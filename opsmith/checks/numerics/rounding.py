@@ -12,7 +12,7 @@ each PyTorch operator are rounded to the kernel's dtype, up or down at random: s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -229,7 +229,7 @@ class RandomRounding(StepByStep):
         return torch.where(real.isfinite(), self._rounded(real) - real, self._of_infinite)
 
 
-def _seems_exact(packet: Any, args: Any, returned: Any) -> Tensor | None:
+def _seems_exact(packet: Any, args: Sequence[Any], returned: Tensor) -> Tensor | None:
     """Return where a result is a round number only because double precision ends there.
 
     These are limits that a function never reaches, and sums with a number that absorbs a term.
@@ -238,11 +238,11 @@ def _seems_exact(packet: Any, args: Any, returned: Any) -> Tensor | None:
     if not is_wide(returned) or returned.is_complex():
         return None
     if packet in _LIMITS:
-        return (returned.abs() == _LIMITS[packet]) & args[0].isfinite()
+        return torch.logical_and(returned.abs() == _LIMITS[packet], args[0].isfinite())
     if packet in (_prims.add, _prims.sub):
         for number, term in (args[:2], args[1::-1]):
             if isinstance(number, int | float) and number:
-                return (returned.abs() == abs(number)) & (term != 0)
+                return torch.logical_and(returned.abs() == abs(number), term != 0)
     return None
 
 
@@ -339,7 +339,7 @@ def _largest(value: Any) -> float:
 
 def _nearly_equal(first: Any, second: Any, size: float) -> bool:
     if not isinstance(first, Tensor) or not isinstance(second, Tensor):
-        return first == second
+        return bool(first == second)
     if first.shape != second.shape or first.dtype != second.dtype:
         return False
     if not is_wide(first) or not first.numel():

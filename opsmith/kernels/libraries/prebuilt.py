@@ -47,7 +47,7 @@ def find(path: Path, qualname: str, device: str) -> Path | None:
     here = [one for one in of_kernel if one["machine"] == platform.machine()]
     for one in sorted(here, key=lambda one: len(one["needs"]), reverse=True):
         if not machine.lacking(one["needs"]):
-            library = package / FOLDER / one["file"]
+            library: Path = package / FOLDER / one["file"]
             if digest(library) != one["sha256"]:
                 raise BuildError(f"{what}: {library} is damaged. Install the package again.")
             return library
@@ -87,7 +87,8 @@ def gates(folder: Path) -> list[Mapping[str, Any]]:
     Args:
         folder: the folder of opsmith's modules in the package.
     """
-    return json.loads((folder / LIST).read_text())["gates"]
+    gates: list[Mapping[str, Any]] = json.loads((folder / LIST).read_text())["gates"]
+    return gates
 
 
 def open_gates(folder: Path, gates: Mapping[str, Any]) -> ctypes.CDLL:

@@ -89,7 +89,7 @@ class CustomClass:
                     f"{field.type}."
                 )
         make = class_maker(self.model.namespace, self.model.name)
-        made = make(*values.values())
+        made: torch.ScriptObject = make(*values.values())
         self._validate(values)
         return made
 

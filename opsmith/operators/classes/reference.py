@@ -169,10 +169,9 @@ class Reference:
 
 def _device(values: Sequence[Any]) -> torch.device:
     for value in values:
-        if isinstance(value, Tensor):
-            return value.device
-        if holds_tensors(value):
-            return value[0].device
+        first = value[0] if holds_tensors(value) else value
+        if isinstance(first, Tensor):
+            return first.device
     return torch.device(HOST)
 
 

@@ -160,7 +160,7 @@ class _Lowering:
             target = self._unused(f"{path}_{name}")
             self.constants[target] = tensor.detach()
             with self.graph.inserting_before(placeholder):
-                node = self.graph.placeholder(f"c_{target}")
+                node: Node = self.graph.placeholder(f"c_{target}")
             assert self.fake_mode is not None or not isinstance(tensor, Tensor)
             with self.fake_mode:
                 node.meta["val"] = self.fake_mode.from_tensor(tensor.detach(), static_shapes=True)

@@ -7,11 +7,12 @@ import sys
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol
 
 import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling
+from typing_extensions import ParamSpec, TypeVar
 
 from opsmith import kernels
 from opsmith.compat import torch_modules
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
 
 Cases = Callable[[torch.dtype, int], Iterable[Mapping[str, Any]]]
 
-P = ParamSpec("P")
-R = TypeVar("R")
+# An operator that is named without them takes and returns anything.
+P = ParamSpec("P", default=...)
+R = TypeVar("R", default=Any)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -184,7 +186,7 @@ class Operator(CustomOpDef, Generic[P, R]):
                             self._refuse_untraced(args, kwargs)
                     elif not isinstance(item, IN_GRAPHS):
                         self._refuse_untraced(args, kwargs)
-            return self._opoverload(*args, **kwargs)
+            return self._opoverload(*args, **kwargs)  # type: ignore[no-any-return]
         for place, name, kind in self._number_places:
             value = args[place] if place < len(args) else kwargs.get(name)
             if type(value) is not kind and is_cut(value, kind):
@@ -192,7 +194,7 @@ class Operator(CustomOpDef, Generic[P, R]):
                 if refused is not None:
                     raise refused
         try:
-            return self._entry(*args, **kwargs)
+            return self._entry(*args, **kwargs)  # type: ignore[no-any-return]
         except OpsmithError:
             raise
         except Exception as error:

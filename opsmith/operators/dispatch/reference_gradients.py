@@ -99,7 +99,8 @@ def _leaves_pytorch(reference: Callable[[], Any]) -> bool:
 
     If it did not, the results do not depend on the arguments, and the gradient is zero.
     """
-    with _Leaving() as watching:
+    watching = _Leaving()
+    with watching:
         reference()
     return watching.left
 

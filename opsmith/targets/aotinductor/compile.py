@@ -179,7 +179,7 @@ def _inductor_settings() -> str:
     # This setting is for another device, and defaults to the working directory.
     depends = hasattr(getattr(config, "xpu", None), "cutlass_dir")
     with config.patch({"xpu.cutlass_dir": ""} if depends else {}):
-        return config.get_hash().hex()
+        return str(config.get_hash().hex())
 
 
 _ORIGINS = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node")

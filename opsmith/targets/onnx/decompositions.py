@@ -178,7 +178,8 @@ def _shift_left(input: Tensor, bits: int) -> Any:
 def _places(repeats: Tensor, output_size: Any) -> Tensor:
     """Return each position as often as `repeats` says."""
     if output_size is None:
-        return _aten.repeat_interleave.Tensor(repeats.long())
+        positions: Tensor = _aten.repeat_interleave.Tensor(repeats.long())
+        return positions
     ends = repeats.long().cumsum(0)
     return (torch.arange(output_size, device=repeats.device) >= ends.unsqueeze(-1)).sum(0)
 

@@ -205,7 +205,7 @@ def _require_visible(operator: Operator) -> None:
         )
 
 
-def _traced(operator: Operator) -> Any:
+def _traced(operator: Operator) -> OpOverload:
     """Return the traced overload of a kept operator: its own, or its twin if tracing needs that."""
     signature = operator.signature
     if signature.mutated or any(is_encoded(parameter) for parameter in signature.parameters):

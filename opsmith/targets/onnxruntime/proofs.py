@@ -138,7 +138,7 @@ def _writer(exporter: str) -> Any:
 
 def _opset(operator: Operator, exporter: str) -> int:
     """Return the exporter's default opset, or a later one if the standard form requires it."""
-    return max(_first_opset(operator), _writer(exporter).DEFAULT_OPSET)
+    return max(_first_opset(operator), int(_writer(exporter).DEFAULT_OPSET))
 
 
 def _translation(operator: Operator, exporter: str) -> str:

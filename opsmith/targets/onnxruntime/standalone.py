@@ -113,7 +113,7 @@ def _session_class() -> Any:
         swapped = isinstance(value, np.ndarray) and not value.dtype.isnative
         return value.astype(value.dtype.newbyteorder("=")) if swapped else value
 
-    class _Session(onnxruntime.InferenceSession):
+    class _Session(onnxruntime.InferenceSession):  # type: ignore[misc]
         def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
             feed = {name: native(value) for name, value in input_feed.items()}
             # ONNX Runtime does not compare sizes of one name, and nodes broadcast what differs.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -28,13 +28,14 @@ MOVES = frozenset(
     }
 )  # fmt: skip
 
+Handler = TypeVar("Handler", bound=Callable[..., Any])
 HANDLERS: dict[str, Callable[..., Any]] = {}
 
 
-def handler(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def handler(*names: str) -> Callable[[Handler], Handler]:
     """Return a decorator that registers a function for PyTorch's operators of these names."""
 
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+    def register(function: Handler) -> Handler:
         HANDLERS.update(dict.fromkeys(names, function))
         return function
 

@@ -152,7 +152,7 @@ def _scatter_add(mode: Any, x: Any, dim: int, index: Tensor, source: Any) -> Arr
 
 @handler("index_put", "_unsafe_index_put")
 def _index_put(mode: Any, x: Any, indices: Any, values: Any, accumulate: bool = False) -> Array:
-    array = mode.array(x)
+    array: Array = mode.array(x)
     places = _positions(array.shape)[tuple(slice(None) if i is None else i for i in indices)]
     given = mode.array(values).map(lambda plane: plane.expand(places.shape))
     if accumulate:
@@ -168,7 +168,8 @@ def _put(into: Tensor, places: Tensor, plane: Tensor) -> Tensor:
 
 @handler("scatter")
 def _scatter(mode: Any, x: Any, dim: int, index: Tensor, source: Any, **named: Any) -> Array:
-    array, values = mode.array(x), mode.array(source)
+    array: Array = mode.array(x)
+    values: Array = mode.array(source)
     if values.values.dim():
         values = values.map(lambda plane: plane[tuple(slice(size) for size in index.shape)])
     else:
@@ -178,7 +179,7 @@ def _scatter(mode: Any, x: Any, dim: int, index: Tensor, source: Any, **named: A
 
 @handler("constant_pad_nd")
 def _pad(mode: Any, x: Any, pad: Any, value: Any = 0) -> Array:
-    array, filling = mode.array(x), constant(value)
+    array: Array = mode.array(x)
     return array.map_with(
-        filling, lambda plane, other: torch.constant_pad_nd(plane, pad, other.item())
+        constant(value), lambda plane, other: torch.constant_pad_nd(plane, pad, other.item())
     )

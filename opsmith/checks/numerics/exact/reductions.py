@@ -214,7 +214,7 @@ def _logsumexp(mode: Any, x: Any, dim: Any, keepdim: bool = False) -> Array:
 
 def _cumulative(name: str, start: float) -> Callable[..., Any]:
     def run(mode: Any, x: Any, dim: int, **_: Any) -> Array:
-        array = mode.array(x)
+        array: Array = mode.array(x)
         if not array.values.dim():
             return array
         last = array.map(lambda plane: plane.movedim(dim, -1))

@@ -218,7 +218,8 @@ def _to_parts(
         if not (torch.is_grad_enabled() and given.requires_grad):
             return _local(tensor, tensor is not given)
         gradients = [rule.gradient(parameter) for rule in rules]
-        return _Part.apply(tensor, gradients, tensor is not given)
+        own: Tensor = _Part.apply(tensor, gradients, tensor is not given)
+        return own
 
     return map_named_tensors(arguments, part), moved
 

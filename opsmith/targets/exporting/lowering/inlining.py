@@ -136,7 +136,8 @@ def _decomposed(
         if operator.signature.mutated:
             reference = _results(functional(operator, reference))
         table[overload_of(operator)] = _traceable(operator, reference, twins, assumptions)
-    return program.run_decompositions(table)
+    decomposed: ExportedProgram = program.run_decompositions(table)
+    return decomposed
 
 
 def _results(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -126,7 +126,7 @@ def _several(signature: Signature, parameter: Parameter, value: Any) -> Sequence
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return value
     if isinstance(value, np.ndarray) and value.ndim == 1 and parameter.is_sequence:
-        return value.tolist()
+        return list(value.tolist())
     raise _refused(signature, parameter.name, value, _expected(parameter, parameter.type))
 
 

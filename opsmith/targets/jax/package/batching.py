@@ -54,7 +54,8 @@ def _one_by_one(call: Call, marks: Any, arrays: Arrays) -> tuple[Any, ...]:
         return call(jax.tree.unflatten(structure, values))
 
     moved = [leaf for leaf, mark in zip(leaves, batch, strict=True) if mark]
-    return jax.lax.map(sample, moved)
+    results: tuple[Any, ...] = jax.lax.map(sample, moved)
+    return results
 
 
 def _folded(

@@ -50,11 +50,12 @@ def importer(array: Any) -> Importer | None:
     """Return a function that converts results to the library of `array`; `None` for NumPy."""
     if isinstance(array, np.ndarray | np.generic):
         return None
+    found: Importer | None = None  # A memoryview, or another object that provides its memory.
     if _library(array) == "torch":
-        return importlib.import_module("torch").from_dlpack
-    if hasattr(array, "__array_namespace__"):
-        return array.__array_namespace__().from_dlpack
-    return None  # A memoryview, or another object that provides its memory.
+        found = importlib.import_module("torch").from_dlpack
+    elif hasattr(array, "__array_namespace__"):
+        found = array.__array_namespace__().from_dlpack
+    return found
 
 
 def writable(array: Any) -> bool:
