@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opsmith.cli import output
+from opsmith.errors import OpsmithError
 from opsmith.system.files import read_json, write_atomically
 from opsmith.system.processes.child_main import signal_at_parents_end
 from opsmith.system.scratch import make_scratch, remove
@@ -87,9 +88,13 @@ def read(state: Path, operators: Sequence[Operator]) -> EarlierRows:
 def write(
     state: Path, operators: Sequence[Operator], earlier: EarlierRows, rows: Sequence[Row]
 ) -> None:
-    """Write the files that a check depends on, and its rows."""
+    """Write the files that a check depends on, and its rows; expect that kernels are edited."""
     files = [str(path) for path in files_of(operators)]
     write_atomically(state, json.dumps({"files": files, "rows": earlier.keep(rows)}))
+    for kernel in (kernel for one in operators for kernel in one.kernels.values()):
+        if kernel.source is not None:
+            with contextlib.suppress(OpsmithError):
+                kernel.source.expect_edits()
 
 
 def files_of(operators: Iterable[Operator]) -> list[Path]:

@@ -14,7 +14,9 @@ from opsmith.kernels.libraries import prebuilt
 from opsmith.kernels.libraries.loaded_library import Library
 from opsmith.kernels.toolchain.compilers import Compiler
 from opsmith.kernels.toolchain.devices import Device, get_device
+from opsmith.kernels.toolchain.precompiled import precompiled
 from opsmith.kernels.toolchain.recipe import Recipe, included_by
+from opsmith.kernels.toolchain.toolset import find_toolset
 from opsmith.kernels.toolchain.units import Generated, Unit
 from opsmith.signature.model import Signature
 from opsmith.system.products import import_product
@@ -277,6 +279,13 @@ class KernelSource:
             what=what,
             **beside,
         ).build()
+
+    def expect_edits(self) -> None:
+        """Precompile what a source in C++ includes first: it will be compiled again and again."""
+        if self.language.name == "C++":
+            unit = self.language.unit(self)
+            unit.write()
+            precompiled(unit, find_toolset(self.what), after=0)
 
     def built(self) -> Path | None:
         """Return the library that `build` would find without compiling, else `None`."""

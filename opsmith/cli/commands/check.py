@@ -343,8 +343,6 @@ def check(
                 on_row=show,
             )
             table.flush()
-    if state is not None and earlier is not None:
-        watching.write(state, operators, earlier, result.rows)
     if as_json:
         print(result.to_json())
     else:
@@ -352,6 +350,8 @@ def check(
     if timings:
         output.stderr().print(time_table(result), f"\n{before:.1f} s before the first check")
     output.write_reports(result, report, junit)
+    if state is not None and earlier is not None:
+        watching.write(state, operators, earlier, result.rows)
     raise typer.Exit(output.EXIT_CODES[result.outcome])
 
 

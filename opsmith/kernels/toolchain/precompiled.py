@@ -85,12 +85,13 @@ def folder() -> Path:
     return cache_folder() / "precompiled"
 
 
-def precompiled(unit: Unit, tools: Toolset) -> Precompiled | None:
+def precompiled(unit: Unit, tools: Toolset, after: int | None = None) -> Precompiled | None:
     """Return the precompiled header for a unit about to be compiled; make it if it is due.
 
     Args:
         unit: the unit; its generated files are written already.
         tools: the tools that compile it.
+        after: the header is due once more units than this were compiled; by default `AFTER`.
 
     Returns:
         `None` where the unit does not begin with the header, or its compiler is not GCC, or too few
@@ -107,7 +108,7 @@ def precompiled(unit: Unit, tools: Toolset) -> Precompiled | None:
         make_folder(place)
         with (place / "compiled").open("ab") as compiled:
             compiled.write(b".")
-            if compiled.tell() <= AFTER:
+            if compiled.tell() <= (AFTER if after is None else after):
                 return None
         header = unit.begins_with
         known = once(place, lambda: _find(place), lambda: _make(place, header, words, tools))
