@@ -28,7 +28,6 @@ from opsmith.checks.cases.reruns.rerun_command import command_of
 from opsmith.checks.cases.reruns.user_cases import keep_given, write_cases
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import REFERENCE, Subject, subject_on, subjects_of
-from opsmith.checks.earlier_rows import EarlierRows
 from opsmith.checks.isolation.kernel_client import Caller
 from opsmith.checks.isolation.process_state import Surroundings
 from opsmith.checks.protocol import PLAIN_CALLS, Check, selected
@@ -39,6 +38,7 @@ from opsmith.checks.run_report import Report
 from opsmith.checks.trial.case_runner import Announce
 from opsmith.checks.trial.case_source import explain_no_case
 from opsmith.checks.trial.trial import Trial
+from opsmith.checks.workers.earlier_rows import EarlierRows
 from opsmith.checks.workers.helpers import helped
 from opsmith.checks.workers.schedule import Progress, Schedule
 from opsmith.checks.workers.worker_client import ElsewhereError, Worker

@@ -94,9 +94,10 @@ class _Commands(TyperGroup):
         except _UsageError as error:
             output.say_error(_in_one_line(error))
             raise typer.Exit(2) from None
-        except (OpsmithError, ModuleNotFoundError) as error:
-            if isinstance(error, ModuleNotFoundError):
-                error = absent(error, f"opsmith {ctx.invoked_subcommand}")
+        except (OpsmithError, ModuleNotFoundError) as raised:
+            error: Exception = raised
+            if isinstance(raised, ModuleNotFoundError):
+                error = absent(raised, f"opsmith {ctx.invoked_subcommand}")
             if not isinstance(error, OpsmithError) or wants_tracebacks(ctx):
                 raise
             output.say_error(str(error))

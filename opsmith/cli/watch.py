@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from opsmith.cli import output
 from opsmith.errors import OpsmithError
@@ -22,8 +22,6 @@ from opsmith.system.processes.child_main import signal_at_parents_end
 from opsmith.system.scratch import make_scratch, remove
 
 if TYPE_CHECKING:
-    from opsmith.checks.earlier_rows import EarlierRows
-    from opsmith.checks.report.rows import Row
     from opsmith.operators import Operator
 
 #: Seconds between two looks at the files, and seconds without a change before the check runs again:
@@ -78,19 +76,16 @@ def watch(given: Sequence[str], prepare: Callable[[], None]) -> Path:
         sys.exit(0)
 
 
-def read(state: Path, operators: Sequence[Operator]) -> EarlierRows:
-    """Return the rows of the last check, of which some may still hold."""
-    from opsmith.checks.earlier_rows import EarlierRows
+def read(state: Path) -> Sequence[Any]:
+    """Return what `write` was given by the last check."""
+    found: Sequence[Any] = (read_json(state, dict) or {}).get("rows", ())
+    return found
 
-    return EarlierRows(operators, (read_json(state, dict) or {}).get("rows", ()))
 
-
-def write(
-    state: Path, operators: Sequence[Operator], earlier: EarlierRows, rows: Sequence[Row]
-) -> None:
+def write(state: Path, operators: Sequence[Operator], rows: Sequence[Any]) -> None:
     """Write the files that a check depends on, and its rows; expect that kernels are edited."""
     files = [str(path) for path in files_of(operators)]
-    write_atomically(state, json.dumps({"files": files, "rows": earlier.keep(rows)}))
+    write_atomically(state, json.dumps({"files": files, "rows": rows}))
     for kernel in (kernel for one in operators for kernel in one.kernels.values()):
         if kernel.source is not None:
             with contextlib.suppress(OpsmithError):

@@ -63,8 +63,8 @@ def from_other_packages(
                 problem = "there is another of this name"
             elif not isinstance(value, kind):
                 problem = f"{point.value} has type {type(value).__name__}, expected {kind.__name__}"
-            elif getattr(value, "name", point.name) != point.name:
-                problem = f"{point.value} has the name {value.name!r}"
+            elif (own := getattr(value, "name", point.name)) != point.name:
+                problem = f"{point.value} has the name {own!r}"
         except Exception as error:
             problem = f"importing {point.value} raised {type(error).__name__}: {error}"
         if problem:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from opsmith.system.processes.launch import fork, surroundings
 from opsmith.system.processes.sandbox.fork_client import kept_server
 from opsmith.system.processes.sandbox.variables import passed_on
+from opsmith.system.processes.supervisor import Serve
 from opsmith.system.processes.supervisor_client import Started, new_folder, started
 from opsmith.system.scratch import remove
 
@@ -23,14 +24,12 @@ _begun: list[tuple[Started, tuple[object, ...]]] = []
 
 
 @contextmanager
-def begun(count: int) -> Iterator[None]:
+def begun(count: int, be_template: Serve) -> Iterator[None]:
     """Fork processes for the next workers, and end the unused ones when the block ends.
 
     This process has called `import_all` of the worker server with the variables `faster`, has
-    computed nothing, and runs no other thread.
+    computed nothing, and runs no other thread. `be_template` is the worker server's.
     """
-    from opsmith.checks.worker_server import be_template
-
     for _ in range(count):
         # A worker sees the end of this process only if no other holds the pipe to it.
         hide = tuple(own for one, _ in _begun for own in (one.requests, one.answers, one.output))

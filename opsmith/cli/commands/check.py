@@ -291,6 +291,7 @@ def check(
         from opsmith.checks.protocol import selected as checks_of
         from opsmith.checks.report.table import Table, show_ending
         from opsmith.checks.report.table import timings as time_table
+        from opsmith.checks.workers.earlier_rows import EarlierRows
 
         worker_server.import_all()
         if not select:
@@ -308,10 +309,10 @@ def check(
             lambda: worker_server.prepare_for(*names),
         )
     started = time.monotonic() if watch else _STARTED
-    with prestart.begun(min(jobs, _AHEAD)):
+    with prestart.begun(min(jobs, _AHEAD), worker_server.be_template):
         with status(f"importing {', '.join(files)}"):
             operators = _checked(files, spec, import_ or [])
-        earlier = watching.read(state, operators) if state is not None else None
+        earlier = EarlierRows(operators, watching.read(state)) if state is not None else None
         # With --json, stdout holds only JSON, so the rows go to stderr.
         console = output.stderr() if as_json else output.stdout()
         table = Table(console.print, names, verbose)
@@ -351,7 +352,7 @@ def check(
         output.stderr().print(time_table(result), f"\n{before:.1f} s before the first check")
     output.write_reports(result, report, junit)
     if state is not None and earlier is not None:
-        watching.write(state, operators, earlier, result.rows)
+        watching.write(state, operators, earlier.keep(result.rows))
     raise typer.Exit(output.EXIT_CODES[result.outcome])
 
 

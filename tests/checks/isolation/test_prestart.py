@@ -52,7 +52,7 @@ def run(self, *others, **more):
     return row
 
 Worker.run = run
-with prestart.begun(1):
+with prestart.begun(1, worker_server.be_template):
     (process,) = started()
     import faults_endings as endings
     from opsmith import checks
@@ -66,7 +66,7 @@ assert not is_there(process), "it ends with the run, like any other"
 
 def test_what_nobody_took_ends_and_leaves_no_file():
     run("""
-with prestart.begun(3):
+with prestart.begun(3, worker_server.be_template):
     processes = started()
     folders = [one.folder for one, _ in prestart._begun]
     assert len(processes) == 3
@@ -78,7 +78,7 @@ assert not any(folder.exists() for folder in folders)
 
 def test_none_of_several_holds_the_pipe_of_another_and_keeps_it_alive():
     run("""
-with prestart.begun(3):
+with prestart.begun(3, worker_server.be_template):
     pipes = {os.readlink(f"/proc/self/fd/{one.requests}"): one for one, _ in prestart._begun}
     for one, _ in prestart._begun:
         folder = Path(f"/proc/{one.process.pid}/fd")
@@ -90,7 +90,7 @@ with prestart.begun(3):
 
 def test_what_was_started_in_another_environment_is_not_taken():
     run("""
-with prestart.begun(2):
+with prestart.begun(2, worker_server.be_template):
     processes = started()
     os.environ["ANOTHER"] = "1"
     assert prestart.take() is None
@@ -101,7 +101,7 @@ with prestart.begun(2):
 def test_it_ends_with_who_started_it():
     processes = run(
         """
-with prestart.begun(2):
+with prestart.begun(2, worker_server.be_template):
     print(*started(), flush=True)
     os._exit(3)
 """,

@@ -4,8 +4,8 @@ The package `emulators.cuda` reads and rewrites a source, and has the headers an
 languages here compile a kernel with them, with its adapter.
 """
 
+from emulators.cuda.compiling import INCLUDE
 from opsmith.kernels.languages.emulated_cuda.language import (
-    INCLUDE,
     USUAL_WARP,
     CudaOnCpu,
     emulated,

@@ -113,7 +113,8 @@ def _without(code: CodeType, text: str) -> str:
     own, first = inspect.getsourcelines(code)
     inside = range(first, first + len(own))
     for node in ast.walk(ast.parse(text)):
-        named = isinstance(node, ast.Name) and node.id == code.co_name
-        if named and node.lineno not in inside and "register_" not in lines[node.lineno - 1]:
+        if not isinstance(node, ast.Name) or node.id != code.co_name or node.lineno in inside:
+            continue
+        if "register_" not in lines[node.lineno - 1]:
             return text
     return "\n".join("" if number in inside else line for number, line in enumerate(lines, 1))
