@@ -95,13 +95,13 @@ class _Commands(TyperGroup):
             output.say_error(_in_one_line(error))
             raise typer.Exit(2) from None
         except (OpsmithError, ModuleNotFoundError) as raised:
-            error: Exception = raised
+            told: Exception = raised
             if isinstance(raised, ModuleNotFoundError):
-                error = absent(raised, f"opsmith {ctx.invoked_subcommand}")
-            if not isinstance(error, OpsmithError) or wants_tracebacks(ctx):
+                told = absent(raised, f"opsmith {ctx.invoked_subcommand}")
+            if not isinstance(told, OpsmithError) or wants_tracebacks(ctx):
                 raise
-            output.say_error(str(error))
-            raise typer.Exit(getattr(error, "exit_code", 1)) from None
+            output.say_error(str(told))
+            raise typer.Exit(getattr(told, "exit_code", 1)) from None
         except OSError as error:
             what = error.filename or "a file could not be written"
             output.say_error(f"{what}: {error.strerror}")
