@@ -8,6 +8,8 @@ _HERE = Path(__file__).parent
 #: Headers in place of the CUDA toolkit's, and the emulation itself.
 INCLUDE = _HERE / "include"
 RUNTIME = _HERE / "runtime"
+#: Has the linker put variables of the device where no other memory of the library is near.
+APART = ("--section-start=opsmith_device=0x20000000",)
 #: CUDA code reads memory through pointers of other types, which nvcc allows.
 ALIASING = "-fno-strict-aliasing"
 #: The flags that nvcc and a C++ compiler share; other flags of nvcc are dropped.

@@ -185,7 +185,7 @@ _NOT_OF_HOST = re.compile(r"\b(?:__device__|__global__|constexpr|consteval|frien
 
 
 def _host_only(code: OwnCode, function: Node) -> Iterator[Edit]:
-    """Have a function without `__device__` refuse to be called by device code.
+    """Have a function refuse device code if it is the host's, and the host if it is a kernel.
 
     A function object's call is one too, which an algorithm makes on the device.
     """
@@ -199,6 +199,11 @@ def _host_only(code: OwnCode, function: Node) -> Iterator[Edit]:
     of_class = enclosing(function, "class_specifier", "struct_specifier", "compound_statement")
     if name != "operator()" and (called.type != "identifier" or of_class is not None):
         return
-    if not _NOT_OF_HOST.search(code.plain, function.start_byte, called.start_byte):
-        at = body.start_byte + 1
+    at, before = body.start_byte + 1, code.plain[function.start_byte : called.start_byte]
+    if "__global__" in before.split():
+        yield at, at, f' ::emulated::kernel_only("{name}");'
+    elif not _NOT_OF_HOST.search(before):
         yield at, at, f' ::emulated::host_only("{name}");'
+        type_ = function.child_by_field_name("type")
+        if type_ is not None and called.type == "identifier":
+            yield type_.start_byte, type_.start_byte, "OPSMITH_OF_HOST "

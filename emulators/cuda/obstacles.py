@@ -43,7 +43,7 @@ _ABSENT = (
         "a library of NVIDIA's",
     ),
     (r"cuda_fp6|cuda_fp4", "numbers of less than 8 bits"),
-    (r"cooperative_groups/", "cooperative groups' scans"),
+    (r"cooperative_groups/", "a part of cooperative groups that is not emulated"),
     (r"Python\.h", "Python's C interface"),
     (r"(?:ATen|c10|nv\w+)/|(?:cu|nv)\w+\.h\Z", "{}"),
 )

@@ -146,7 +146,8 @@ def _compiled(source: Path, folder: Path, options: Options) -> Path:
     library, binary, made = _runtime(words), folder / source.stem, folder / "program.o"
     watched = (*compiling.line_flags(gcc=gcc), *compiling.watching_flags(gcc=gcc))
     wrapped = (f"--wrap={name}" for name in ("memcpy", "memmove", "memset"))
-    linked = [f"-Wl,{word}" for word in (*wrapped, f"-rpath,{library.parent}")]
+    words_of_link = (*wrapped, *compiling.APART, f"-rpath,{library.parent}")
+    linked = [f"-Wl,{word}" for word in words_of_link]
     # The link is a step of its own, without the sanitizers' libraries.
     for command in (
         [*compiler, "-O1", "-fPIE", compiling.ALIASING, *watched, "-c", str(text), "-o", str(made)],
@@ -284,5 +285,6 @@ def _line(places: Sequence[str], binary: Path, folder: Path) -> str:
 def _shown(line: str) -> list[str]:
     """Return a place, and its line of the source, to print."""
     path, _, number = line.rpartition(":")
+    linecache.checkcache(path)
     text = linecache.getline(path, int(number)).strip() if number.isdigit() else ""
     return [f"  at {line}", *([f"    {text}"] if text else [])] if line else []

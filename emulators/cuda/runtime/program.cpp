@@ -7,6 +7,7 @@
 #include <execinfo.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <ucontext.h>
 
 #include <cstdio>
@@ -118,6 +119,7 @@ namespace {
 
 int report = -1;  // the file
 pid_t process = 0;
+const void* faulted = nullptr;  // the instruction; the other frames have that after a call
 
 // The lines that are known, and the addresses in the program, for which the reader finds lines. A
 // place of neither is that of the running code.
@@ -127,7 +129,8 @@ std::string text_of(Place place) {
   int count = place.address != nullptr ? 1 : 0;
   if (count == 0 && place.file == nullptr) count = backtrace(const_cast<void**>(frames), 64);
   for (int i = 0; i < count; ++i) {
-    const auto offset = static_cast<const char*>(frames[i]) - state().library;
+    const auto offset =
+        static_cast<const char*>(frames[i]) - state().library + (frames[i] == faulted ? 1 : 0);
     Dl_info where;
     if (dladdr(frames[i], &where) == 0 || where.dli_fbase != state().library) continue;
     char hex[20];
@@ -205,8 +208,12 @@ bool supply(const void* address, bool writes) {
 void on_signal(int number, siginfo_t* info, void* context) {
   const bool access = number == SIGSEGV || number == SIGBUS;
   bool writes = true;
+  const auto& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
 #if defined(__x86_64__)
-  writes = (static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & 2) != 0;
+  writes = (machine.gregs[REG_ERR] & 2) != 0;
+  faulted = reinterpret_cast<const void*>(machine.gregs[REG_RIP]);
+#elif defined(__aarch64__)
+  faulted = reinterpret_cast<const void*>(machine.pc);
 #endif
   if (access && supply(info->si_addr, writes)) return;
   const State& s = state();
@@ -241,6 +248,7 @@ Watcher* watch_program() {
   report = path == nullptr ? -1 : open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
   if (report < 0) return nullptr;
   process = getpid();
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
   void* frame[1];
   backtrace(frame, 1);  // it loads a library, which a signal handler must not
   static char stack[1 << 17];

@@ -390,6 +390,12 @@ void host_only(const char* name, Place place) {
        place);
 }
 
+void kernel_only(const char* name, Place place) {
+  if (state().current != nullptr) return;
+  stop("host", std::string("the host calls ") + name + ", which is a kernel, without <<<...>>>",
+       place);
+}
+
 void check_stream(const void* stream, const char* what, Place place) {
   if (state().watcher == nullptr || stream != nullptr || state().program) return;
   stop("launch",

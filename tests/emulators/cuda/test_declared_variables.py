@@ -88,7 +88,9 @@ MACRO = "#define __CUDACC__ 1\n#include <torch/headeronly/macros/Macros.h>\n"
     ],
 )
 def test_functions_of_the_host_say_that_they_are(tmp_path, text, host):
-    assert ('host_only("twice")' in rewritten(tmp_path, text)) == host
+    out = rewritten(tmp_path, text)
+    assert ('host_only("twice")' in out) == host
+    assert (out.count("OPSMITH_OF_HOST") == 1) == host
 
 
 @pytest.mark.parametrize(

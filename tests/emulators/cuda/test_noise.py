@@ -19,7 +19,7 @@ SOURCES = [
 SEEDS = range(3)
 #: What is written for the emulation's runtime.
 CALLS = re.compile(
-    r"::emulated::(?:device_variable|shared|dynamic_shared|host_only"
+    r"::emulated::(?:device_variable|shared|dynamic_shared|host_only|kernel_only"
     r"|check_threads|Configured)\b"
 )
 

@@ -40,6 +40,10 @@
 #include <emulated/math.h>
 #ifdef OPSMITH_WHOLE_PROGRAM
 #include <emulated/host_program.h>
+// The memory of the device is closed to the host, whose own accesses need not be watched.
+#define OPSMITH_OF_HOST OPSMITH_UNWATCHED
+#else
+#define OPSMITH_OF_HOST
 #endif
 #include <emulated/vectors.h>
 

@@ -105,11 +105,7 @@ struct DynamicShared {
 #define OPSMITH_HERE \
   ::emulated::Place { nullptr, 0, __builtin_return_address(0) }
 
-#if defined(__clang__)
 #define OPSMITH_UNWATCHED __attribute__((no_sanitize("thread")))
-#else
-#define OPSMITH_UNWATCHED __attribute__((no_sanitize_thread))
-#endif
 
 // Not inlined, so that the place is the user's line; its accesses are reported separately.
 template <Scope scope, typename T, typename Update>

@@ -249,6 +249,8 @@ OPSMITH_EMULATED_EXPORT void read_only_access(const void* data, uint64_t bytes);
 OPSMITH_EMULATED_EXPORT void check_threads(uint64_t most, Place place = here());
 // Called by each function without __device__.
 OPSMITH_EMULATED_EXPORT void host_only(const char* name, Place place = here());
+// Called by each kernel.
+OPSMITH_EMULATED_EXPORT void kernel_only(const char* name, Place place = here());
 OPSMITH_EMULATED_EXPORT uint64_t ticks();
 [[noreturn]] OPSMITH_EMULATED_EXPORT void fail(const char* text, Place place);
 

@@ -130,11 +130,7 @@ class CudaOnCpu(Emulation, Cuda):
         return {
             "include_dirs": (INCLUDE,),
             "defines": DEVICES["cpu"].compile_definitions,
-            "link_libraries": (
-                *source.link_libraries,
-                str(library),
-                f"-Wl,-rpath,{library.parent}",
-            ),
+            "link_libraries": (*source.link_libraries, *linked_with(library)),
         }
 
     def _watches(self, source: KernelSource) -> tuple[str, ...]:
@@ -187,6 +183,12 @@ def runtime(sanitizers: tuple[str, ...], defines: tuple[str, ...] = ()) -> Path:
         torch="none",
         what="the emulation of CUDA",
     ).build()
+
+
+def linked_with(library: Path) -> tuple[str, ...]:
+    """Return what a kernel's library is linked with: the runtime, and the linker's options."""
+    options = (*compiling.APART, f"-rpath,{library.parent}")
+    return (str(library), *(f"-Wl,{option}" for option in options))
 
 
 CUDA_ON_CPU = CudaOnCpu(watched=False)

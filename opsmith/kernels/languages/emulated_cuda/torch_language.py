@@ -12,6 +12,7 @@ from opsmith.kernels.languages.emulated_cuda.language import (
     EMULATION,
     Emulation,
     flags_for_lines,
+    linked_with,
     runtime,
     watching_flags,
 )
@@ -77,11 +78,7 @@ class TorchCudaOnCpu(Emulation, TorchLibrary):
         return {
             "include_dirs": (INCLUDE,),
             "defines": (),
-            "link_libraries": (
-                *source.link_libraries,
-                str(library),
-                f"-Wl,-rpath,{library.parent}",
-            ),
+            "link_libraries": (*source.link_libraries, *linked_with(library)),
         }
 
 
@@ -130,7 +127,7 @@ def device_library(name: str, sources: tuple[Path, ...], include_dirs: tuple[Pat
         [_DEVICE / "device.cpp", *sources],
         include_dirs=[INCLUDE, RUNTIME, _DEVICE, *include_dirs],
         flags=("-O1", *flags_for_lines(what)),
-        link_libraries=(str(library), f"-Wl,-rpath,{library.parent}"),
+        link_libraries=linked_with(library),
         torch="full",
         what=what,
     ).build()

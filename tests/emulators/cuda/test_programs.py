@@ -1,0 +1,625 @@
+"""Whole programs run as they are: right ones pass, and each fault is told with its lines."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from emulators.cuda.program import NotRunError, Options, run_program
+
+pytestmark = pytest.mark.built
+
+KEEPS = "__global__ void k(float* y) { y[threadIdx.x] = 1; }\n"
+ADDS = """
+__global__ void add(const float* x, float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] += x[i];
+}
+"""
+
+
+def program(folder, text):
+    path = folder / "program.cu"
+    path.write_text(f"#include <cstdio>\n#include <cuda_runtime.h>\n{text}")
+    return path
+
+
+def run(folder, text, *arguments, **options):
+    """Return the exit code and the report."""
+    path = program(folder, text)
+    return run_program(path, arguments, Options(**{"seconds": 60, **options}))
+
+
+def marked(path, mark):
+    """Return the place of the line that ends in a comment."""
+    lines = path.read_text().splitlines()
+    (number,) = [n for n, line in enumerate(lines, 1) if line.endswith(f"// {mark}")]
+    return f"  at {path}:{number}\n"
+
+
+# --- right programs ------------------------------------------------------------------------------
+
+RIGHT = {
+    "default_stream": ADDS
+    + """
+int main(int argc, char** argv) {
+  float *x, *y, host[100];
+  for (float& one : host) one = 2;
+  cudaMalloc(&x, sizeof host);
+  cudaMalloc((void**)&y, sizeof host);
+  cudaMemcpy(x, host, sizeof host, cudaMemcpyHostToDevice);
+  cudaMemset(y, 0, sizeof host);
+  for (int i = 0; i < 3; ++i) add<<<2, 64>>>(x, y, 100);
+  if (cudaGetLastError() != cudaSuccess) return 1;
+  cudaMemcpy(host, y, sizeof host, cudaMemcpyDeviceToHost);
+  std::printf("%g %d %s\\n", host[99], argc, argv[1]);
+  cudaFree(x);
+  cudaFree(y);
+  return host[99] == 6 ? 0 : 1;
+}
+""",
+    "managed": ADDS
+    + """
+int main(int, char**) {
+  float *x, *y;
+  cudaMallocManaged(&x, 400);
+  cudaMallocManaged(&y, 400);
+  for (int i = 0; i < 100; ++i) x[i] = y[i] = i;
+  add<<<1, 128>>>(x, y, 100);
+  std::printf("%g", x[3]);  // both may read
+  cudaDeviceSynchronize();
+  y[0] = 0;
+  add<<<1, 128>>>(x, y, 100);
+  cudaDeviceSynchronize();
+  std::printf(" %g\\n", y[99]);
+  cudaFree(x);
+  cudaFree(y);
+}
+""",
+    "streams": ADDS
+    + """
+int main(int, char**) {
+  cudaStream_t stream;
+  cudaEvent_t start, end;
+  float *x, *y, *pinned, time;
+  cudaStreamCreate(&stream);
+  cudaEventCreate(&start);
+  cudaEventCreate(&end);
+  cudaMallocHost((void**)&pinned, 400);
+  cudaMallocAsync(&x, 400, stream);
+  cudaMallocAsync(&y, 400, stream);
+  for (int i = 0; i < 100; ++i) pinned[i] = i;
+  cudaMemcpyAsync(x, pinned, 400, cudaMemcpyHostToDevice, stream);
+  cudaMemcpyAsync(y, x, 400, cudaMemcpyDeviceToDevice, stream);
+  cudaEventRecord(start, stream);
+  add<<<4, 32, 0, stream>>>(x, y, 100);
+  cudaEventRecord(end, stream);
+  cudaMemcpyAsync(pinned, y, 400, cudaMemcpyDeviceToHost, stream);
+  cudaStreamSynchronize(stream);
+  cudaEventElapsedTime(&time, start, end);
+  std::printf("%g\\n", pinned[99]);
+  cudaFreeAsync(x, stream);
+  cudaFreeAsync(y, stream);
+  cudaFreeHost(pinned);
+  cudaStreamDestroy(stream);
+  return cudaDeviceReset();
+}
+""",
+    "shared_and_constant": """
+__constant__ float scale[2];
+__device__ int calls;
+struct Buffer {  // made before main begins
+  float* data;
+  Buffer() { cudaMalloc(&data, 4); }
+  ~Buffer() { cudaFree(data); }
+} buffer;
+__global__ void total(const float* x, float* out, int n) {
+  __shared__ float part[128];
+  extern __shared__ float more[];
+  float sum = 0;
+  for (int i = threadIdx.x; i < n; i += blockDim.x) sum += scale[1] * x[i];
+  part[threadIdx.x] = more[threadIdx.x] = sum;
+  __syncthreads();
+  for (int half = blockDim.x / 2; half > 0; half /= 2) {
+    if (threadIdx.x < half) part[threadIdx.x] += part[threadIdx.x + half];
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) *out = part[0];
+  if (threadIdx.x == 0) atomicAdd(&calls, 1);
+}
+__global__ void twice(float* x) { *x *= 2; }
+int main(int, char**) {
+  float host[300], two[] = {0, 2}, *x, sum;
+  int called;
+  for (float& one : host) one = 1;
+  cudaMalloc(&x, sizeof host);
+  cudaMemcpyToSymbol(scale, two, sizeof two);
+  cudaMemcpy(x, host, sizeof host, cudaMemcpyHostToDevice);
+  total<<<1, 128, 128 * sizeof(float)>>>(x, buffer.data, 300);
+  twice<<<1, 1>>>(buffer.data);
+  cudaMemcpy(&sum, buffer.data, sizeof sum, cudaMemcpyDeviceToHost);
+  cudaMemcpyFromSymbol(&called, calls, sizeof called);
+  std::printf("%g %d\\n", sum, called);
+}
+""",
+    "an_error_that_is_looked_at": KEEPS
+    + """
+int main(int, char**) {
+  float* y;
+  if (cudaMalloc(&y, size_t{1} << 40) != cudaErrorMemoryAllocation) return 1;
+  if (cudaGetLastError() != cudaErrorMemoryAllocation) return 2;
+  cudaMalloc(&y, 8192);
+  k<<<1, 2048>>>(y);
+  cudaError_t error = cudaGetLastError();
+  std::puts(cudaGetErrorString(error));
+  if (error == cudaSuccess || cudaGetLastError() != cudaSuccess) return 3;
+  k<<<1, 1024>>>(y);
+  return cudaDeviceSynchronize();
+}
+""",
+}
+SAID = {
+    "default_stream": ("6 2 --fast\n", "nothing found in 3 launches"),
+    "managed": ("3 297\n", "nothing found in 2 launches"),
+    "streams": ("198\n", "nothing found in 1 launch"),
+    "shared_and_constant": ("1200 1\n", "nothing found in 2 launches"),
+    "an_error_that_is_looked_at": ("invalid configuration argument\n", "nothing found in 1 launch"),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_right_program_runs_to_its_end(tmp_path, capfd, name, seed):
+    code, report = run(tmp_path, RIGHT[name], "--fast", seed=seed)
+    said, found = SAID[name]
+    assert (code, capfd.readouterr().out) == (0, said)
+    assert report.splitlines()[-1] == found
+
+
+# --- planted faults ------------------------------------------------------------------------------
+
+MAIN = """
+int main(int, char**) {
+  float* y;
+  cudaMalloc(&y, 256);
+  cudaMemset(y, 0, 256);
+  k<<<2, 64>>>(y);  // LAUNCH
+  cudaDeviceSynchronize();
+}
+"""
+#: By name: the program, what is said, and the marks of its lines.
+FAULTS = {
+    "race_in_shared_memory": (
+        """__global__ void k(float* y) {
+  __shared__ float s[64];
+  s[threadIdx.x] = threadIdx.x;  // WRITE
+  float other = s[63 - threadIdx.x];  // READ
+  if (other < 0) *y = other;
+}"""
+        + MAIN,
+        "shared memory 's', which thread (",
+        ("WRITE", "READ"),
+    ),
+    "race_between_blocks": (
+        "__global__ void k(float* y) {\n  if (threadIdx.x == 0) y[0] += 1;  // HERE\n}" + MAIN,
+        "with no order of these blocks between",
+        ("HERE",),
+    ),
+    "missing_barrier": (
+        """__global__ void k(float* y) {
+  __shared__ float s[64];
+  s[threadIdx.x] = 1;
+  __syncthreads();
+  for (int half = 32; half > 0; half /= 2) {
+    if (threadIdx.x < half) s[threadIdx.x] += s[threadIdx.x + half];  // HERE
+  }
+  if (threadIdx.x == 0 && blockIdx.x == 0) y[0] = s[0];
+}"""
+        + MAIN,
+        "neither __syncwarp nor __syncthreads between",
+        ("HERE",),
+    ),
+    "divergent_barrier": (
+        """__global__ void k(float* y) {
+  if (threadIdx.x < 40) __syncthreads();  // HERE
+}"""
+        + MAIN,
+        "barrier: not every thread of the block reaches __syncthreads",
+        ("HERE",),
+    ),
+    "read_out_of_bounds": (
+        """__global__ void k(float* y) {
+  if (blockIdx.x == 0 && y[threadIdx.x + 1] > 5) y[0] = 1;  // HERE
+}"""
+        + MAIN,
+        "read 1 element past the end of memory of cudaMalloc at program.cu:",
+        ("HERE",),
+    ),
+    "write_out_of_bounds": (
+        "__global__ void k(float* y) {\n  y[blockIdx.x * 64 + threadIdx.x] = 1;  // HERE\n}" + MAIN,
+        "past the end of memory of cudaMalloc at program.cu:",
+        ("HERE",),
+    ),
+    "memcpy_by_a_kernel": (
+        """#include <cstring>
+__global__ void k(float* y) {
+  float own[65] = {};
+  if (blockIdx.x + threadIdx.x == 0) std::memcpy(y, own, 260 * gridDim.x / 2);  // HERE
+}"""
+        + MAIN,
+        "thread (0, 0, 0) of block (0, 0, 0) wrote 1 element past the end of memory of cudaMalloc",
+        ("HERE",),
+    ),
+    "unwritten": (
+        KEEPS
+        + """__global__ void reads(float* y) {
+  y[threadIdx.x] += 1;  // HERE
+}
+int main(int, char**) {
+  float* y;
+  cudaMalloc(&y, 256);
+  k<<<1, 32>>>(y);
+  reads<<<1, 64>>>(y);
+}""",
+        "which nothing had written",
+        ("HERE",),
+    ),
+    "used_by_the_host_after_its_end": (
+        """int main(int, char**) {
+  float* y;
+  cudaMallocManaged(&y, 256);
+  y[3] = 1;
+  cudaFree(y);  // FREE
+  return y[3] == 1;  // HERE
+}""",
+        "the host read element 3 of memory of cudaMallocManaged at program.cu:5, which was freed "
+        "at program.cu:7",
+        ("HERE",),
+    ),
+    "used_by_a_kernel_after_its_end": (
+        KEEPS.replace("1; }", "1;  // HERE\n}")
+        + "int main() {\n  float* y;\n  cudaMalloc(&y, 256);\n  cudaFree(y);\n  k<<<1, 1>>>(y);\n}",
+        "wrote element 0 of memory of cudaMalloc at program.cu:7, which was freed at program.cu:8",
+        ("HERE",),
+    ),
+    "freed_twice": (
+        "int main() {\n  int* y;\n  cudaMalloc(&y, 4);\n  cudaFree(y);\n  cudaFree(y);  // HERE\n}",
+        "cudaFree takes element 0 of memory of cudaMalloc at program.cu:5, which was freed at",
+        ("HERE",),
+    ),
+    "read_by_the_host": (
+        KEEPS
+        + """int main(int, char**) {
+  float* y;
+  cudaMalloc(&y, 256);
+  k<<<1, 64>>>(y);
+  cudaDeviceSynchronize();
+  std::printf("%f", y[2]);  // HERE
+}""",
+        "host: the host read element 2 of memory of cudaMalloc at program.cu:6, which is in the "
+        "memory of the device",
+        ("HERE",),
+    ),
+    "copied_by_the_host": (
+        """#include <cstring>
+int main(int argc, char**) {
+  float *y, host[64];
+  cudaMalloc(&y, 256);
+  std::memcpy(y, host, 64 * argc);  // HERE
+}""",
+        "host: the host wrote element 0 of memory of cudaMalloc",
+        ("HERE",),
+    ),
+    "not_waited_for": (
+        KEEPS
+        + """int main(int, char**) {
+  float* y;
+  cudaMallocManaged(&y, 256);
+  k<<<1, 64>>>(y);  // LAUNCH
+  std::printf("%f", y[2]);  // HERE
+}""",
+        "which the launch of k may still be writing: call cudaDeviceSynchronize first",
+        ("HERE", "LAUNCH"),
+    ),
+    "copy_not_waited_for": (
+        """int main(int, char**) {
+  float *y, *pinned;
+  cudaMalloc(&y, 256);
+  cudaMallocHost(&pinned, 256);
+  pinned[0] = 1;
+  cudaMemcpyAsync(y, pinned, 256, cudaMemcpyHostToDevice);  // COPY
+  pinned[0] = 2;  // HERE
+}""",
+        "the host wrote element 0 of memory of cudaMallocHost at program.cu:6, which "
+        "cudaMemcpyAsync may still be reading",
+        ("HERE", "COPY"),
+    ),
+    "wrong_direction": (
+        """int main(int, char**) {
+  float *y, host[64];
+  cudaMalloc(&y, 256);
+  cudaMemcpy(host, y, 256, cudaMemcpyHostToDevice);  // HERE
+}""",
+        "cudaMemcpy copies with cudaMemcpyHostToDevice, and its source is element 0 of memory of",
+        ("HERE",),
+    ),
+    "copy_too_long": (
+        """int main(int, char**) {
+  float *y, host[65] = {};
+  cudaMalloc((void**)&y, 256);
+  cudaMemcpy(y, host, sizeof host, cudaMemcpyHostToDevice);  // HERE
+}""",
+        "bounds: cudaMemcpy wrote 4 bytes past the end of memory of cudaMalloc",
+        ("HERE",),
+    ),
+    "kernel_without_a_launch": (
+        KEEPS.replace("1; }", "1;  // HERE\n}")
+        + """template <typename Kernel>
+void measure(Kernel kernel, float* y) { kernel(y); }
+int main() {
+  float* y;
+  cudaMalloc(&y, 256);
+  measure(k, y);
+}""",
+        "host: the host calls k, which is a kernel, without <<<...>>>",
+        ("HERE",),
+    ),
+    "memory_of_the_host": (
+        KEEPS.replace("1; }", "1;  // HERE\n}") + "int main() { k<<<1, 1>>>(new float[4]); }",
+        "host: thread (0, 0, 0) of block (0, 0, 0) wrote memory of the host, at 0x",
+        ("HERE",),
+    ),
+    "launch_that_nobody_asks_for": (
+        KEEPS
+        + """int main(int, char**) {
+  float *y, host[64];
+  cudaMalloc(&y, 8192);
+  k<<<1, 2048>>>(y);  // HERE
+  k<<<1, 32>>>(y);
+  cudaMemcpy(host, y, 256, cudaMemcpyDeviceToHost);
+}""",
+        "is refused: a block has at most 1024 threads, and this one has 2048, and the program does "
+        "not ask for the error",
+        ("HERE",),
+    ),
+    "launch_that_leads_to_another": (
+        KEEPS
+        + """__global__ void reads(float* y) { y[threadIdx.x] += 1; }  // THEN
+int main(int, char**) {
+  float* y;
+  cudaMalloc(&y, 8192);
+  k<<<1, 2048>>>(y);  // HERE
+  reads<<<1, 32>>>(y);
+}""",
+        "launch: the launch of k with grid (1, 1, 1) and block (2048, 1, 1) is refused",
+        ("HERE", "THEN"),
+    ),
+    "failed_assertion": (
+        "#include <cassert>\n__global__ void k(float*) {\n  assert(threadIdx.x < 5);  // HERE\n}"
+        + MAIN,
+        "of block (",
+        ("HERE",),
+    ),
+    "crash_of_the_host": (
+        KEEPS + "int main() {\n  volatile int* volatile none = nullptr;\n  *none = 1;  // HERE\n}",
+        "crash: the host crashed with Segmentation fault: it wrote at (nil)",
+        ("HERE",),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_told_with_its_lines(tmp_path, name):
+    text, said, marks = FAULTS[name]
+    code, report = run(tmp_path, text)
+    assert code == 1, report
+    assert said in report
+    for mark in marks:
+        assert marked(tmp_path / "program.cu", mark) in report
+
+
+def test_the_line_itself_is_shown_and_what_was_printed_before_stays(tmp_path, capfd):
+    text = (
+        'int main() {\n  std::printf("before");\n  int* y;\n  cudaMalloc(&y, 4);\n  return *y;\n}'
+    )
+    code, report = run(tmp_path, text)
+    assert (code, capfd.readouterr().out) == (1, "before")
+    assert report.endswith("program.cu:7\n    return *y;")
+
+
+UNWRITTEN = """
+__global__ void k(float* y) {
+  __shared__ float s[4];
+  y[1] = y[0];
+  y[2] = s[3];
+}
+int main(int, char**) {
+  float* y;
+  cudaMalloc(&y, 12);
+  k<<<1, 1>>>(y);
+}"""
+
+
+def test_unwritten_memory_may_be_allowed_and_is_noted(tmp_path):
+    code, report = run(tmp_path, UNWRITTEN, allow_unwritten=True)
+    assert code == 0
+    assert report.startswith("note: thread (0, 0, 0) of block (0, 0, 0) read element 0 of memory")
+
+
+def test_unwritten_shared_memory_is_noted(tmp_path):
+    code, report = run(tmp_path, UNWRITTEN.replace("  y[1] = y[0];\n", ""))
+    assert code == 0
+    assert "read element 3 of shared memory 's', which nothing had written" in report
+
+
+REPEATS = """
+__global__ void k(int* y, int step) { *y += step; }
+int main(int, char**) {
+  int* y;
+  cudaMallocManaged(&y, 4);
+  *y = 0;
+  for (int i = 0; i < 5; ++i) k<<<1, 1>>>(y, 1);
+  for (int i = 0; i < 2; ++i) k<<<1, 1>>>(y, 10);
+  cudaDeviceSynchronize();
+  std::printf("%d", *y);
+}"""
+
+
+@pytest.mark.parametrize(
+    ("repeats", "result", "said"),
+    [(None, "25", "7 launches"), (1, "11", "2 launches, and 5 repeated ones skipped")],
+)
+def test_repeated_launches_are_skipped_where_this_is_asked_for(
+    tmp_path, capfd, repeats, result, said
+):
+    code, report = run(tmp_path, REPEATS, repeats=repeats)
+    assert (code, capfd.readouterr().out) == (0, result)
+    assert report == f"nothing found in {said}"
+
+
+# --- what is not emulated, and what does not run -------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("cudaTextureObject_t t;\nint main() {}", "it uses textures, at program.cu:3"),
+        ("#include <nccl.h>\nint main() {}", "it uses a library of NVIDIA's, at program.cu:3"),
+        (
+            "int main() {\n  cudaMemcpy3DParms p;\n}",
+            "it uses cudaMemcpy3DParms, at program.cu:4, which is not emulated, or no name of",
+        ),
+        ('__global__ void k() {\n  asm("bar.red.popc.u32;");\n}\nint main() {}', "inline PTX"),
+    ],
+)
+def test_what_is_not_emulated_is_refused_by_name_and_line(tmp_path, text, said):
+    with pytest.raises(NotRunError, match="not emulated") as raised:
+        run(tmp_path, text)
+    assert said in str(raised.value)
+    assert raised.value.exit_code == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "#include <cublasLt.h>\nint main() {\n  cublasLtMatmul(1, 2);  // HERE\n}",
+            "not emulated: cublasLtMatmul is called, which is not emulated",
+        ),
+        (
+            "#include <thread>\nint main() {\n  std::thread([] {}).join();  // HERE\n}",
+            "not emulated: pthread_create, which starts a second thread of the host,",
+        ),
+    ],
+)
+def test_what_is_not_emulated_is_refused_where_it_is_called(tmp_path, text, said):
+    code, report = run(tmp_path, text)
+    assert code == 5
+    assert said in report
+    assert marked(tmp_path / "program.cu", "HERE") in report
+
+
+def test_a_program_without_a_launch_is_not_green(tmp_path):
+    found = run(tmp_path, KEEPS + "int main() { return 0; }")
+    assert found == (5, "no kernel was launched: nothing was looked at")
+
+
+def test_the_exit_code_of_the_program_is_told(tmp_path):
+    text = KEEPS + MAIN.replace("<<<2", "<<<1").replace("\n}\n", "\n  return 3;\n}\n")
+    assert run(tmp_path, text) == (1, "the program ended with exit code 3; 1 launch")
+
+
+@pytest.mark.parametrize(
+    ("body", "where"),
+    [
+        ("k<<<1, 1>>>(nullptr);", "thread (0, 0, 0) of block (0, 0, 0), in the launch of k"),
+        ("for (volatile int i = 0;; i = 1) {}", "the host"),
+    ],
+)
+def test_an_endless_loop_ends_with_the_time_limit(tmp_path, body, where):
+    text = f"""__global__ void k(float*) {{
+  for (volatile int i = 0;; i = 1) {{}}
+}}
+int main() {{
+  {body}
+}}"""
+    code, report = run(tmp_path, text, seconds=0.5)
+    assert code == 5
+    assert report.startswith(f"cut short after 0.5 s, which --seconds raises: {where}\n  at ")
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        (KEEPS, 2, "program.cu has no main: a whole program is needed"),
+        (
+            "int main() {\n  return 1 + unknown;\n}",
+            1,
+            "program.cu:4: ‘unknown’ was not declared in this scope",
+        ),
+        (KEEPS + "int main() { k<<<1, 1>>>(1.5); }", 1, "cannot convert ‘double’ to ‘float*’"),
+        ("int other();\nint main() { return other(); }", 1, "does not link: other is declared"),
+        ("#error no such thing\nint main() {}", 1, "#error no such thing"),
+    ],
+)
+def test_a_program_that_does_not_compile_is_told_by_its_own_lines(tmp_path, text, code, said):
+    with pytest.raises(NotRunError) as raised:
+        run(tmp_path, text)
+    assert said in str(raised.value)
+    assert "emulators" not in str(raised.value)
+    assert raised.value.exit_code == code
+
+
+def test_headers_beside_the_program_and_macros_are_found(tmp_path, capfd):
+    (tmp_path / "common.h").write_text(KEEPS)
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "size.h").write_text("#pragma once\nconstexpr int size = SIZE;\n")
+    text = f'#include "common.h"\n#include <size.h>\n{MAIN}'.replace("<<<2", "<<<size")
+    assert run(tmp_path, text, flags=(f"-I{tmp_path / 'more'}", "-DSIZE=1"))[0] == 0
+
+
+PRODUCT = """
+#include <cublas_v2.h>
+int main(int argc, char**) {
+  cublasHandle_t handle;
+  cublasCreate(&handle);
+  float a[] = {1, 2, 3, 4, 5, 6}, b[] = {1, 0, 2, 1, 1, 3}, c[4] = {10, 10, 10, 10}, one = 1;
+  float *x, *y, *z;
+  cudaMalloc(&x, sizeof a);
+  cudaMalloc(&y, sizeof b);
+  cudaMalloc(&z, 4 * sizeof(float));
+  cudaMemcpy(x, a, sizeof a, cudaMemcpyHostToDevice);
+  cudaMemcpy(y, b, sizeof b, cudaMemcpyHostToDevice);
+  cudaMemcpy(z, c, sizeof c, cudaMemcpyHostToDevice);
+  cublasSgemm(handle, CUBLAS_OP_T, CUBLAS_OP_N, 2, 2, 3, &one, x, 3, y, 3, &one, z, argc + 1);
+  cudaMemcpy(c, z, sizeof c, cudaMemcpyDeviceToHost);
+  std::printf("%g %g %g %g", c[0], c[1], c[2], c[3]);
+  cublasSgemv(handle, CUBLAS_OP_T, 3, 2, &one, x, 3, y, 1, &one, x, 1);  // ALIAS
+}
+"""
+
+
+def test_products_of_cublas_are_computed_and_watched(tmp_path, capfd):
+    # a' b for the columns (1 2 3), (4 5 6) and (1 0 2), (1 1 3), to which 10 is added.
+    code, report = run(tmp_path, PRODUCT)
+    assert capfd.readouterr().out == "17 26 22 37"
+    assert code == 1
+    assert report.startswith("race: cublasSgemv, for item ")
+    assert marked(tmp_path / "program.cu", "ALIAS") in report
+
+
+@pytest.mark.parametrize("module", ["emulators", "opsmith"])
+def test_it_is_a_command_of_its_own_and_one_of_opsmith(tmp_path, module):
+    path = program(tmp_path, RIGHT["default_stream"])
+    words = [sys.executable, "-m", module, *(["emulate"] if module == "opsmith" else [])]
+    command = [*words, "--seconds", "60", str(path), "--fast"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "CXX": ""})
+    assert (done.returncode, done.stdout) == (0, "6 2 --fast\n")
+    assert done.stderr == "== emulate: nothing found in 3 launches\n"
+
+
+def test_a_file_that_is_not_there_is_a_mistake_on_the_command_line(tmp_path):
+    with pytest.raises(NotRunError, match=r"there is no file .*none\.cu") as raised:
+        run_program(tmp_path / "none.cu")
+    assert raised.value.exit_code == 2
