@@ -75,6 +75,19 @@ def test_a_command_runs_and_stands_behind_our_own_in_the_help(install, cli):
     assert listed[:3] == ["new", "doctor", "build"] and listed[-2:] == ["cache", "shout"]
 
 
+def test_the_command_of_the_page_counts_kernels(install, cli, tmp_path):
+    page = Path(__file__).parents[2] / "docs" / "internals" / "on-top.md"
+    (text,) = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    install("opsmith.commands", "count", "from_outside:app", text)
+    (tmp_path / "counted.py").write_text(
+        "import opsmith\nfrom jaxtyping import Float\nfrom torch import Tensor\n\n"
+        "@opsmith.op('entry_points::twice')\n"
+        "def twice(x: Float[Tensor, 'N']) -> Float[Tensor, 'N']:\n    return 2 * x\n"
+    )
+    done = cli("count", tmp_path / "counted.py")
+    assert (done.code, done.stdout) == (0, "entry_points::twice: 1\n")
+
+
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
