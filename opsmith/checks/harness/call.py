@@ -114,6 +114,7 @@ _SAID = {
     "accessed memory": "OPS-MEMORY-BOUNDS",
     "allocates ": "OPS-MEMORY-LEAK",
     "left ": "OPS-SIDE-EFFECTS-SETTING",
+    "works on": "OPS-RESULT-REUSED",
     "forked ": FORK_CODE,
     "takes scratch memory": "OPS-CALL-MEMORY",
 }

@@ -18,6 +18,7 @@ volatile float shared_table[64];
 std::mutex table_lock;
 volatile int64_t zero = 0;
 std::thread worker;
+volatile float* kept_scratch;
 
 }  // namespace
 
@@ -86,6 +87,8 @@ void doubled(const opsmith::Context& ctx, const harness_faults::doubled_args& a)
   if (fault == "write far past the end") out[n + 100000] = 0;
   if (fault == "write an argument") const_cast<float*>(x)[0] = 1;
   if (fault == "scratch past the end") ctx.scratch<float>(16)[16] = 1;
+  if (fault == "scratch of an earlier call" && kept_scratch != nullptr) kept_scratch[0] = 1;
+  if (fault == "scratch of an earlier call") kept_scratch = ctx.scratch<float>(16).data();
   if (fault == "leak") static_cast<void>(*new volatile char[100]);
   if (fault == "rounding mode") std::fesetround(FE_UPWARD);
   if (fault == "flush to zero") _mm_setcsr(_mm_getcsr() | 0x8040);
@@ -97,7 +100,7 @@ void doubled(const opsmith::Context& ctx, const harness_faults::doubled_args& a)
   if (fault == "late write") {
     worker = std::thread([out] {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      out[0] = 0;
+      out[0] = -1;
     });
     worker.detach();
   }

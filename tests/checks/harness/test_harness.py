@@ -79,12 +79,13 @@ def test_a_right_kernel_is_right_in_every_way_of_calling(build):
             Phase(),
             "wrote into argument 'x' at element 0 (10 elements)",
         ),
+        ("scratch of an earlier call", Phase(), "wrote scratch memory of an earlier call"),
         ("division by zero", Phase(), "divided an integer by zero"),
     ],
 )
 def test_an_access_outside_ends_the_call_and_names_memory_and_line(build, fault, phase, words):
     with pytest.raises(Fault) as raised:
-        call(build, fault, phase)
+        call(build, fault, phase, phase)
     assert str(raised.value) == f"{words}\n  at {SOURCE}:{line_of(fault)}"
 
 
@@ -107,6 +108,7 @@ def test_an_access_outside_ends_the_call_and_names_memory_and_line(build, fault,
         ),
         ("flush to zero", Phase(), "left denormal numbers switched off (flush to zero)"),
         ("thread left", Phase(), "left 1 thread running after the call"),
+        ("late write", Phase(), "works on: it wrote results after it had returned"),
     ],
 )
 def test_what_a_call_leaves_behind_is_seen(build, fault, phase, words):

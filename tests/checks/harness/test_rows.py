@@ -66,6 +66,12 @@ def test_a_right_kernel_passes(monkeypatch):
         ),
         ("unwritten last", "bounds", "the result[0] was never written", "OPS-RESULT-UNWRITTEN"),
         (
+            "late write",
+            "bounds",
+            "called alone: the kernel works on: it wrote results after it had returned",
+            "OPS-RESULT-REUSED",
+        ),
+        (
             "sum over pieces",
             "schedules",
             "with the pieces of parallel_for in another order: the result[",

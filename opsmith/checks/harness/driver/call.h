@@ -179,6 +179,7 @@ class Running final : public Runtime {
   void remark(const char* text, Place place) override { remarks_.emplace_back(text, place); }
 
   void fail(const char* message) { message_ = message; }
+  std::string contents() const { return memory_.contents(); }
 
   // Writes status, message, results, arguments that may be written, faults in `seen`, and remarks.
   void report(Writer& out, const std::vector<std::string>& seen) {

@@ -84,6 +84,10 @@ inline void on_fault(int number, siginfo_t* info, void* context) {
     for (const Block& block : watched->blocks()) {
       if (block.near(info->si_addr)) text = GuardedMemory::describe(block, info->si_addr, verb);
     }
+    for (const Block& block : GuardedMemory::released) {
+      if (block.near(info->si_addr))
+        text = std::string(verb) + " scratch memory of an earlier call";
+    }
     if (watched->has_scratch_of_ends()) text = "takes scratch memory, of which only the ends ran";
   }
   if (text.empty() && number == SIGFPE) text = "divided an integer by zero";

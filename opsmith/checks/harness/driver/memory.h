@@ -87,6 +87,7 @@ struct Block {
 class GuardedMemory {
  public:
   static constexpr const char* scratch_name = "scratch memory";
+  inline static std::vector<Block> released;  // scratch blocks of earlier calls
 
   explicit GuardedMemory(Placement placement) : placement_(placement) { blocks_.reserve(256); }
   GuardedMemory(const GuardedMemory&) = delete;
@@ -96,7 +97,14 @@ class GuardedMemory {
 #ifdef OPSMITH_HARNESS_SANITIZED
       std::free(block.pages);
 #else
-      munmap(block.pages - block.guard, block.page_bytes + 2 * block.guard);
+      // A later call that uses a scratch block of this one has to be seen.
+      if (block.name == scratch_name && !block.vast && released.size() < 64) {
+        mprotect(block.pages, block.page_bytes, PROT_NONE);
+        madvise(block.pages, block.page_bytes, MADV_DONTNEED);
+        released.push_back(block);
+      } else {
+        munmap(block.pages - block.guard, block.page_bytes + 2 * block.guard);
+      }
 #endif
     }
   }
@@ -176,6 +184,16 @@ class GuardedMemory {
                        [data](const Block& block) { return block.vast && block.data == data; });
   }
   uint8_t fill() const { return placement_.fill; }
+
+  // Returns the bytes of results, and of arguments that may be written.
+  std::string contents() const {
+    std::string all;
+    for (const Block& block : blocks_) {
+      const bool kept = block.vast || block.read_only || block.name == scratch_name;
+      if (!kept) all.append(block.data, block.size);
+    }
+    return all;
+  }
 
   // Returns messages about the blocks beside which the pattern has changed.
   std::vector<std::string> overwritten() const {
