@@ -6,8 +6,10 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import torch
 
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.disagreement import sizes_of
@@ -92,10 +94,17 @@ def tell_sizes(trial: Trial, failure: Failure, body: Callable[[Case], None]) -> 
     sizes = sizes_of(case)
     near = {size + step for size in sizes.values() for step in (-1, 0, 1, 2, 3, size)}
     draw(_SAMPLES, {}, [*SIZES, *_MORE_SIZES, *sorted(near - {-1})])
-    for name, size in sizes.items():
+    equal = [pair for pair in itertools.combinations(sizes, 2) if len({*map(sizes.get, pair)}) == 1]
+    for names in (*((name,) for name in sizes), *equal):
         for step in (0, 1, 2):
-            draw(_CASES, {name: size + step})
+            draw(_CASES, {name: sizes[name] + step for name in names})
     rule = find_rule(failing, right)
+    if rule is None:
+        # Of no element or one, a sum and a mean are equal, and a matrix and its transpose.
+        several = [facts for facts in right if all(facts[name] > 1 for name in sizes)]
+        if (found := find_rule(failing, several)) is not None:
+            words = f"{found.words}, but for sizes of 0 and 1"
+            right, rule = several, replace(found, words=words, above=None)
     for _ in range(_STEPS):
         if rule is None or rule.above is None or rule.name not in sizes:
             break
@@ -188,6 +197,9 @@ def _of_one(
         yield SizeRule(f"{name} < 0", name), lambda value: value < 0
     if bad < _NUMBERS:
         return
+    if not whole:
+        rule = SizeRule(f"{name} is not exact in bfloat16", name)
+        yield rule, lambda value: float(torch.tensor(value, dtype=torch.bfloat16)) != value
     for block in _BLOCKS if whole else ():
         rule = SizeRule(f"{name} is no multiple of {block}", name, "OPS-SIZE-BOUNDARY")
         yield rule, functools.partial(_is_multiple, False, block)

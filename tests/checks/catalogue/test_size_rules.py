@@ -1,6 +1,7 @@
 """The rule of the sizes that fail is told where one is seen, and only there."""
 
 import random
+from typing import Literal
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import opsmith
 from opsmith import checks
 from opsmith.checks.trial.size_rules import find_rule
 
+INEXACT = [0.1, 0.3, 1e9]
 SIZES = [0, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, 64, 130]
 
 
@@ -55,11 +57,16 @@ def test_a_rule_of_sizes_is_found(fails, words, seed):
         (lambda N, flag, mode, k, scale: k < 0, "k < 0"),
         (lambda N, flag, mode, k, scale: k > 2, "k > 2"),
         (lambda N, flag, mode, k, scale: scale != 1.0, "scale is not 1.0"),
+        (
+            lambda N, flag, mode, k, scale: scale in INEXACT,
+            "scale is not exact in bfloat16",
+        ),
     ],
 )
 def test_a_rule_of_numbers_flags_and_choices_is_found(fails, words):
+    inexact = INEXACT if "bfloat16" in words else [0.1]
     choices = {"flag": [True, False], "mode": ["a", "b", "c"], "k": [-3, -1, 0, 1, 2, 3, 4, 5]}
-    assert cases(fails, N=SIZES, **choices, scale=[1.0, 1.0, 0.5, 3.0, 0.1]) == words
+    assert cases(fails, N=SIZES, **choices, scale=[1.0, 1.0, 0.5, 3.0, *inexact]) == words
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -114,6 +121,10 @@ def _not_of_none(x):
     return x * 2
 
 
+def _transposed_if_square(x):
+    return (x.t() if x.shape[0] == x.shape[1] else x) * 2
+
+
 def _not_above(x):
     return torch.where(x > 1.7, 0.0, x * 2)
 
@@ -126,6 +137,11 @@ def _not_above(x):
         (_no_tail, "OPS-SIZE-BOUNDARY", "sizes: wrong where C is no multiple of 4 ("),
         (_first_hundred, "OPS-SIZE-BOUNDARY", "sizes: wrong where N > 100 ("),
         (_not_of_none, "OPS-CALL-RAISED", "sizes: raises where N is 0 ("),
+        (
+            _transposed_if_square,
+            "OPS-VALUE-WRONG",
+            "sizes: wrong where N and C are equal, but for sizes of 0 and 1 (",
+        ),
         (_not_above, "OPS-VALUE-WRONG", ""),
         (lambda x: x * 3, "OPS-VALUE-WRONG", ""),
     ],
@@ -161,6 +177,40 @@ def test_a_failure_says_which_arguments_have_it(kernel, words, patient):
     (row,) = checks.run(scaled, select=["reference"], isolate=False).rows
     assert row.message.splitlines()[-1].startswith(f"sizes: wrong where {words} (")
     assert row.code == ("OPS-VALUE-WRONG" if words == "w is given" else "OPS-ARGUMENT-NUMBER")
+
+
+@opsmith.op("size_rules::reduced")
+def reduced(
+    x: Float32[Tensor, "N C"], mode: Literal["sum", "mean", "max"] = "sum"
+) -> Float32[Tensor, "N"]:
+    return {"sum": x.sum, "mean": x.mean, "max": x.amax}[mode](1) if x.shape[1] else x.sum(1)
+
+
+@pytest.mark.slow
+def test_a_choice_is_named_that_makes_no_difference_for_sizes_of_0_and_1(patient):
+    reduced.register_kernel(
+        "cpu", lambda x, mode: reduced.reference(x, "sum" if mode == "mean" else mode)
+    )
+    (row,) = checks.run(reduced, select=["reference"], isolate=False).rows
+    words = "sizes: wrong where mode is mean, but for sizes of 0 and 1 ("
+    assert row.message.splitlines()[-1].startswith(words)
+    assert row.code == "OPS-ARGUMENT-NUMBER"
+
+
+@pytest.mark.slow
+def test_a_number_is_named_that_is_rounded(patient):
+    @opsmith.op("size_rules::multiplied")
+    def multiplied(x: Float32[Tensor, "N"], by: float = 1.0) -> Float32[Tensor, "N"]:
+        return x * by
+
+    def rounded(x, by):
+        return x * float(torch.tensor(by, dtype=torch.bfloat16))
+
+    multiplied.register_kernel("cpu", rounded)
+    (row,) = checks.run(multiplied, select=["reference"], isolate=False).rows
+    words = "sizes: wrong where by is not exact in bfloat16 ("
+    assert row.message.splitlines()[-1].startswith(words)
+    assert row.code == "OPS-ARGUMENT-NUMBER"
 
 
 def test_a_number_that_is_not_finite_is_not_told_where_numbers_are_wrong():
