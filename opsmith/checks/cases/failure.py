@@ -14,7 +14,7 @@ SIZES_TOLD = "sizes: "
 #: Message for a result that changes after its call.
 CHANGED = (
     "the result of an earlier call changed afterwards: it lies in memory that the kernel uses "
-    "again, or that is an argument's"
+    "again, or that is an argument's, or the kernel works on after a call has returned"
 )
 
 

@@ -128,8 +128,8 @@ class Caller(Supervised):
             after = {name: reader.take(len(sent[name])) for name in looked_at}
             earlier = self._earlier(message, reader)
             reader.end()
-        before = self._before.setdefault(operator.name, deque(maxlen=self.keep))
-        known = list(before)
+        before = deque(self._before.get(operator.name, ()), self.keep)
+        self._before[operator.name], known = before, list(before)
         before.append([element_bytes(tensor) for tensor in _flat(values)])
         if known != earlier:
             raise Failure(CHANGED, code="OPS-RESULT-REUSED")

@@ -137,7 +137,8 @@ class _KernelCalls:
             flat += items
         after = memories_in(arguments)
         chunks += [storage_bytes(after[name]) for name in request["after"]]
-        earlier = self._returned.setdefault(operator.name, deque(maxlen=request["keep"]))
+        earlier = deque(self._returned.get(operator.name, ()), request["keep"])
+        self._returned[operator.name] = earlier
         again = [[describe_result(tensor) for tensor in tensors] for tensors in earlier]
         chunks += [element_bytes(tensor) for tensors in earlier for tensor in tensors]
         earlier.append(flat)

@@ -85,7 +85,7 @@ class KernelCaller:
         for others in [Case(operator.signature, arguments).make() for _ in range(self.repeats)]:
             self.call(others)
         found = flatten(operator.signature, self.call(arguments), arguments)
-        for results, copies in self._earlier:
+        for results, copies in self._earlier if self.keep else ():
             if not same_bits(results, copies):
                 raise Failure(CHANGED, code="OPS-RESULT-REUSED")
         if self.keep:
