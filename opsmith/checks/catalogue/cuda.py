@@ -157,7 +157,9 @@ def _compare(trial: Trial, calls: Sequence[Called], expected: Expected) -> None:
             if not one.remarks:
                 raise
             said = "\n".join([str(failure), *one.remarks])
-            raise Failure(said, code="OPS-MEMORY-UNINITIALIZED") from None
+            unwritten = any("which nothing had written" in remark for remark in one.remarks)
+            code = "OPS-MEMORY-UNINITIALIZED" if unwritten else failure.code
+            raise Failure(said, code=code) from None
 
 
 def _same(results: Sequence[Sequence[Tensor]]) -> bool:
