@@ -148,6 +148,14 @@ def test_a_layout_of_arguments_is_named_only_where_contiguous_ones_are_right():
     assert "transposed" not in row.case
 
 
+def test_arguments_that_are_given_are_in_a_layout_only_where_they_are_not_contiguous():
+    thrice = declared("thrice_of_given", lambda x: x * 3)
+    for x, begins in ((torch.ones(3), ""), (torch.ones(6)[::2], "called plainly: ")):
+        (row,) = checks.run(thrice, select=["reference"], cases=[{"x": x}], isolate=False).rows
+        assert row.code == "OPS-VALUE-WRONG"
+        assert re.match(rf"{begins}the result\[\d\] is 3, expected 2", row.message)
+
+
 def test_a_way_to_call_is_named_only_where_a_plain_call_is_right():
     def in_inference_mode(x: Tensor) -> Tensor:
         return x * (3 if torch.is_inference_mode_enabled() else 2)

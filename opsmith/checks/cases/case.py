@@ -69,6 +69,14 @@ class Case:
         """Return the case with other memory layouts."""
         return replace(self, layouts=dict(wanted))
 
+    @property
+    def is_strided(self) -> bool:
+        """Return whether any tensor is in another layout than contiguous."""
+        return any(
+            layouts.possible(tensor, self.layouts.get(name.partition("[")[0], layouts.CONTIGUOUS))
+            for name, tensor in self.tensors()
+        )
+
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Iterate over the tensors with their names (``x``, ``xs[0]``)."""
         return every_tensor_in(self.values)

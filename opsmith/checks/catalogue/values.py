@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import torch
 
-from opsmith.checks.cases import cohorts, layouts
+from opsmith.checks.cases import cohorts
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.cohorts import Cohort
 from opsmith.checks.cases.failure import LIFELESS, Failure
@@ -219,7 +219,7 @@ def memory_layouts(trial: Trial) -> None:
         trial.counts.cohort = layout
 
         def can_be(case: Case, lay: Callable[[Case], Case] = laid_out) -> bool:
-            return _is_strided(case if case.layouts else lay(case))
+            return (case if case.layouts else lay(case)).is_strided
 
         # Only values that nobody writes or compares may repeat, in samples too.
         repeats = layout in (EXPANDED, OVERLAPPING)
@@ -262,13 +262,6 @@ def _most_dimensions(parameter: Parameter) -> float:
         return math.inf
     dims = type_.shape.dims
     return math.inf if any(isinstance(dim, Variadic) for dim in dims) else len(dims)
-
-
-def _is_strided(case: Case) -> bool:
-    return any(
-        layouts.possible(tensor, case.layouts.get(name.partition("[")[0], layouts.CONTIGUOUS))
-        for name, tensor in case.tensors()
-    )
 
 
 @define_check(

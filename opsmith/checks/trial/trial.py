@@ -243,7 +243,7 @@ class Trial:
         blamed = failure.blame or self.attribution.blame
         if case is None or blamed or failure.crashed:
             return failure
-        laid_out = bool(case.layouts) and failure.code in ("OPS-CALL-RAISED", "OPS-VALUE-WRONG")
+        laid_out = case.is_strided and failure.code in ("OPS-CALL-RAISED", "OPS-VALUE-WRONG")
         if failure.code not in _NOT_PLAIN and not laid_out:
             return failure
         case = case.with_layouts({})
