@@ -133,21 +133,6 @@ class OperatorRunner(abc.ABC):
         """
 
 
-def _none(operator: Operator, kernel: Kernel) -> str | None:
-    del operator, kernel
-    return None
-
-
-def _nothing(operator: Operator, kernel: Kernel) -> str:
-    del operator, kernel
-    return ""
-
-
-def _kernel(operator: Operator) -> str:
-    del operator
-    return ""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Route:
     """The attributes common to all routes of an operator to a runtime.
@@ -175,11 +160,11 @@ class Route:
     name: str
     summary: str
     what: str
-    obstacle: Callable[[Operator, Kernel], str | None] = _none
+    obstacle: Callable[[Operator, Kernel], str | None] = lambda operator, kernel: None
     lacks: frozenset[str] = frozenset()
     flag: str = ""
-    about: Callable[[Operator], str] = _kernel
-    remark: Callable[[Operator, Kernel], str] = _nothing
+    about: Callable[[Operator], str] = lambda operator: ""
+    remark: Callable[[Operator, Kernel], str] = lambda operator, kernel: ""
     timed: str = ""
     compiles: bool = False
     beside_one: Mapping[str, float] = field(default_factory=dict)

@@ -11,18 +11,16 @@ import contextlib
 import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from opsmith.checks.cases.case import FAILED_BEFORE, Case
 from opsmith.checks.cases.reruns.registered_cases import author_cases
 from opsmith.checks.cases.reruns.rerun_command import file_of
+from opsmith.checks.cases.reruns.user_cases import PLAIN_FIELDS, plain_fields
 from opsmith.checks.cases.subject import Subject
 from opsmith.signature import bind
 from opsmith.system.files import cache_folder, key_of, write_atomically
-
-_FIELDS = ("values", "layouts", "same", "shift")
 
 
 @dataclass(frozen=True)
@@ -51,10 +49,8 @@ def file_for(subject: Subject, check: str) -> Path:
 def store(path: Path, stored: Stored) -> None:
     """Save a failing case; do nothing if the folder cannot be written."""
     case = stored.case
-    data: dict[str, Any] = {name: getattr(case, name) for name in _FIELDS}
-    data |= {"values": dict(case.values), "layouts": dict(case.layouts)}
-    data |= {"arguments": case.make(), "family": stored.family, "schema": _schema(case)}
-    data["seed"] = stored.seed
+    data = {**plain_fields(case), "arguments": case.make(), "schema": _schema(case)}
+    data |= {"family": stored.family, "seed": stored.seed}
     buffer = io.BytesIO()
     torch.save(data, buffer)
     with contextlib.suppress(OSError):
@@ -66,7 +62,7 @@ def stored_in(path: Path, subject: Subject) -> Stored | None:
     signature = subject.signature
     try:
         data = torch.load(path)
-        case = Case(signature, **{name: data[name] for name in _FIELDS}, origin=FAILED_BEFORE)
+        case = Case(signature, **{name: data[name] for name in PLAIN_FIELDS}, origin=FAILED_BEFORE)
         if data["schema"] != _schema(case):
             return None
         if subject.operator.only_registered_cases:

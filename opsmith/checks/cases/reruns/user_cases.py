@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,8 @@ from opsmith.operators.core.arguments import every_tensor_in
 from opsmith.signature import bind
 
 ORIGIN = "given"
-_FIELDS = ("values", "layouts", "same", "shift")
+#: The fields of a case that files have, as they hold nothing but data.
+PLAIN_FIELDS = ("values", "layouts", "same", "shift")
 
 
 def keep_given(cases: Sequence[Mapping[str, Any]], operator: Operator, path: Path) -> None:
@@ -39,12 +39,16 @@ def keep_given(cases: Sequence[Mapping[str, Any]], operator: Operator, path: Pat
 
 def write_cases(cases: Sequence[Case], path: Path) -> None:
     """Write cases to a file."""
-    plain = [replace(case, values=dict(case.values), layouts=dict(case.layouts)) for case in cases]
-    fields = [{name: getattr(case, name) for name in _FIELDS} for case in plain]
     # A check may judge a sampled case otherwise, also when it is tried again.
     origins = [FAILED_BEFORE if case.sampled else ORIGIN for case in cases]
-    both = zip(fields, origins, strict=True)
+    both = zip(map(plain_fields, cases), origins, strict=True)
     torch.save([{**own, "origin": origin} for own, origin in both], path)
+
+
+def plain_fields(case: Case) -> dict[str, Any]:
+    """Return what a file holds of a case; each mapping is a dictionary, as a file needs it."""
+    fields = {name: getattr(case, name) for name in PLAIN_FIELDS}
+    return {**fields, "values": dict(case.values), "layouts": dict(case.layouts)}
 
 
 def given_cases(operator: Operator, path: str) -> list[Case]:
