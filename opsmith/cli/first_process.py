@@ -1,7 +1,8 @@
 """Run the command in a child where it would be the first process of a container.
 
-Linux ignores SIGTERM for the first process, unless that handles it, and ends all others with it:
-``docker stop`` would wait, kill the command, and leave its temporary folders.
+Linux passes SIGTERM to the first process only if that process handles it; and when the first
+process ends, Linux kills all others. So ``docker stop`` would wait, kill the command, and leave its
+temporary folders.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Compare the arguments of a call with the signature, and bind its dimensions.
 
 The generated C++ does the same in the same order, with the same messages. The fake kernel runs this
-code with symbolic sizes, so it decides by the value of a size in `Check` only.
+code with symbolic sizes. So only a `Check` branches on a size: elsewhere, a branch would turn the
+symbol into a number.
 """
 
 from __future__ import annotations

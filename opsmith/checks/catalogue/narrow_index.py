@@ -2,8 +2,8 @@
 
 A tensor of gigabytes is a few megabytes of memory, and only the last pieces of ``parallel_for`` and
 the last blocks of a grid run. So an index that is computed in 32 bits leaves its memory there, and
-a kernel that counts in 32 bits accesses nothing. What happens with fewer elements too has another
-cause, and is not this check's.
+a kernel that counts in 32 bits accesses nothing. A failure that a small call has as well is left to
+the other checks.
 """
 
 from __future__ import annotations

@@ -275,7 +275,7 @@ def _exported(target: Target, proof: ModelProof, trial: Trial) -> None:
 
 
 def _kept(proof: ModelProof) -> Callable[[Case], bool]:
-    """Return a filter of cases: drop those that fail in a model without a fault of the operator."""
+    """Return a filter that drops cases which may fail in a model without the operator's fault."""
     # A runtime's own operators may reject a size of 0, or divide by it.
     return lambda case: not proof.may_refuse or all(tensor.numel() for _, tensor in case.tensors())
 

@@ -319,7 +319,7 @@ def _by_declared_backward(operator: Operator, values: Mapping[str, Any]) -> Form
 def rounding_of(evaluate: Evaluate) -> Formula:
     """Return the rounding errors of another way to compute results, see `Expected.formula`.
 
-    Where that way is wrong in double precision, it explains nothing.
+    An element that `evaluate` gives wrong even in double precision gets no rounding error.
     """
 
     def errors(

@@ -31,7 +31,7 @@ def keep_indices(
 ) -> dict[str, Any]:
     """Return moved arguments with the columns that hold indices as they are in `own`.
 
-    An index that moves by the least amount is another one, or none.
+    However little an index moves, it becomes another index, or none.
     """
     before = dict(every_tensor_in(own))
 

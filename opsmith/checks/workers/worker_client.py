@@ -218,8 +218,8 @@ class Worker(Supervised):
     ) -> Row:
         """Return a row, changed if its failing call gives the right results in a fresh process.
 
-        It may give them there with one thread only, or whatever the threads. Then the snippet is
-        `whole`: Python that runs the whole check.
+        The row then tells whether it gives them with one thread only, and its snippet is `whole`:
+        Python that runs the whole check.
         """
         key, crashed = self._replay.key, self._replay.crashed
         crashed |= key in request["crashed"]

@@ -1,7 +1,7 @@
 """Built files in the cache, identified by the files that their sources include.
 
-Before compiling, only the name of a folder is known. The files that a source includes are known
-only afterwards, so a folder holds several variants, each with the digests of its included files.
+Before a source is compiled, only the name of its folder is known: which files it includes, the
+compiler tells. So a folder holds several variants, each with the digests of its included files.
 """
 
 from __future__ import annotations

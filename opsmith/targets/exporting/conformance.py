@@ -73,8 +73,8 @@ class ModelProof(Route):
         run: calls the model with the operator's arguments.
         functional: whether the runtime cannot write into inputs, so that new contents are results.
         may_refuse: whether a refused export is no fault of the operator.
-        may_fix: whether a refused export is no fault of the operator where sizes may change; the
-            model is then exported with fixed sizes.
+        may_fix: whether the model is exported with fixed sizes where an export with sizes that
+            may change is refused; the refusal is then no fault of the operator.
     """
 
     options: Callable[[Operator], Mapping[str, Any]] = _no_options

@@ -206,7 +206,7 @@ def _repeat_each(
 def _repeat_all(
     input: Tensor, repeats: int | SymInt, dim: int | None = None, *, output_size: Any = None
 ) -> Tensor:
-    """Repeat along a new dimension; by a symbol, the exporter repeats along another one."""
+    """Repeat along a new dimension; where `repeats` is a symbol, the exporter takes another."""
     del output_size
     along = input.flatten() if dim is None else input
     axis = 0 if dim is None else dim % along.dim()

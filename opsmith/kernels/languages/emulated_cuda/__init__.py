@@ -1,7 +1,7 @@
 """Compile CUDA kernels for the CPU, to check and to develop them without a GPU.
 
-The package `emulators.cuda` reads and rewrites a source, and has the headers and the runtime. The
-languages here compile a kernel with them, with its adapter.
+The package `emulators.cuda` rewrites a source to C++, and has the headers and the runtime that the
+C++ needs. The languages here compile that C++ together with the kernel's adapter.
 """
 
 from emulators.cuda.compiling import INCLUDE

@@ -1,10 +1,10 @@
 """Call an operator with DTensors: choose a sharding rule, and call it on each rank's own parts.
 
-PyTorch's ``register_sharding`` serves calls of a few kinds: no operator that writes into an
-argument or has no result, no lists of tensors; and it caches what a rule answered by the arguments
-from the first int on, so a rule that reads a string is served another string's answer. A rule for
-DTensor at ``torch.library.register_torch_dispatch`` has none of these limits, so there is this one
-way for all operators. Moving data between ranks is left to ``DTensor.redistribute``.
+PyTorch's ``register_sharding`` takes no operator that writes into an argument or has no result, and
+no lists of tensors. It caches a rule's answers by the arguments from the first int on, so a rule
+that reads a string gets the answer for another string. A rule for DTensor at
+``torch.library.register_torch_dispatch`` has none of these limits, so all operators use it. Moving
+data between ranks is left to ``DTensor.redistribute``.
 
 Importing opsmith imports nothing of DTensor's module. An operator that is declared before registers
 its rule when the module has been imported, and one that is declared afterwards does so at once.
