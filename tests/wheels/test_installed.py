@@ -144,7 +144,7 @@ def test_a_source_that_was_changed_is_compiled_again(site: Path, tmp_path: Path)
     alone = run(site, WITHOUT + text)
     assert (
         "sample::pick (cpu): no library came with" in alone.stderr
-        and "for pick.cpp as it is. To compile it, pip install opsmith." in alone.stderr
+        and "for pick.cpp as it is. To compile it, pip install 'opsmith[build]'." in alone.stderr
     )
 
 
@@ -168,11 +168,11 @@ def test_a_call_of_what_it_does_not_hold_says_how_to_get_it(site: Path) -> None:
     kernels = site / "sample_ops" / "kernels"
     assert source == (
         'BuildError sample::negated (cpu): negated.cpp has api="torch", which binds to one '
-        f"PyTorch, so no library came with {kernels}. To compile it, pip install opsmith."
+        f"PyTorch, so no library came with {kernels}. To compile it, pip install 'opsmith[build]'."
     )
     assert cuda == (
         f"BuildError sample::pick (cuda): no library came with {kernels} for pick.cu as it is. "
-        "To compile it, pip install opsmith."
+        "To compile it, pip install 'opsmith[build]'."
     )
     if importlib.util.find_spec("triton") is None:
         assert in_triton.startswith("MissingDependencyError sample::weighted_square (cuda): ")

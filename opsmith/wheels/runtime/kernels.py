@@ -86,12 +86,13 @@ class KernelSource:
         if found is None and self.language.api == "torch":
             raise BuildError(
                 f'{self.what}: {self.path.name} has api="torch", which binds to one PyTorch, so '
-                f"no library came with {self.path.parent}. To compile it, pip install opsmith."
+                f"no library came with {self.path.parent}. "
+                "To compile it, pip install 'opsmith[build]'."
             )
         if found is None:
             raise BuildError(
                 f"{self.what}: no library came with {self.path.parent} for {self.path.name} as it "
-                "is. To compile it, pip install opsmith."
+                "is. To compile it, pip install 'opsmith[build]'."
             )
         return found
 
