@@ -119,7 +119,7 @@ def test_a_program_that_takes_more_memory_than_its_calls_need_is_ended(program, 
 _MORE = """
 import atexit
 copies = []
-for one in range(3, 30):
+for one in range(3, 1000):
     try:
         copies.append(os.dup(one))
     except OSError:

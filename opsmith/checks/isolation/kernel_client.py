@@ -111,22 +111,15 @@ class Caller(Supervised):
         sent = {name: storage_bytes(tensor) for name, tensor in memories.items()}
         written = written_memories(operator.signature, arguments)
         looked_at = list(sent) if self.watches_arguments else written
-        request = {
-            "event": "call",
-            "operator": operator.name,
-            "arguments": describe_arguments(arguments),
-            "device": device,
-            "threads": threads,
-            "after": looked_at,
-            "keep": self.keep,
-            "way": way,
-            "repeats": repeats,
-        }
-        message, reader = self._ask(request, list(sent.values()), "results")
+        fields = {"device": device, "threads": threads, "way": way, "repeats": repeats}
+        fields |= {"after": looked_at, "keep": self.keep}
+        message, reader = self._ask(operator, arguments, sent, fields, "results")
         with self._parsing():
             values = values_of(operator, message.get("results"), reader)
             after = {name: reader.take(len(sent[name])) for name in looked_at}
-            earlier = self._earlier(message, reader)
+            earlier = [
+                [element_bytes(reader.result(item)) for item in group] for group in message["again"]
+            ]
             reader.end()
         before = deque(self._before.get(operator.name, ()), self.keep)
         self._before[operator.name], known = before, list(before)
@@ -154,24 +147,13 @@ class Caller(Supervised):
         _, leaves = leaves_of(arguments, operator.signature, alone)
         given = {**arguments, COTANGENTS: list(cotangents)}
         sent = {name: storage_bytes(tensor) for name, tensor in memories_in(given).items()}
-        request = {
-            "event": "call",
-            "operator": operator.name,
-            "arguments": describe_arguments(given),
-            "alone": alone,
-            "device": device,
-            "threads": threads,
-            "after": list(sent),
-        }
-        message, reader = self._ask(request, list(sent.values()), "gradients")
+        fields = {"alone": alone, "device": device, "threads": threads, "after": list(sent)}
+        message, reader = self._ask(operator, given, sent, fields, "gradients")
         with self._parsing():
-            gradients = message.get("gradients")
-            if not isinstance(gradients, list) or len(gradients) != len(leaves):
+            gradients = message["gradients"]
+            if len(gradients) != len(leaves):
                 raise WireError(f"the answer does not have {len(leaves)} gradients")
-            results = message.get("results")
-            if not isinstance(results, list):
-                raise WireError("no results came")
-            values = [reader.result(one) for one in results]
+            values = [reader.result(one) for one in message["results"]]
             found = [None if one is None else reader.result(one) for one in gradients]
             changed = [name for name, data in sent.items() if reader.take(len(data)) != data]
             reader.end()
@@ -180,12 +162,6 @@ class Caller(Supervised):
 
     def require(self, operator: Operator, arguments: Mapping[str, Any], returned: Any) -> None:
         """Raise `Failure` if results differ from the declaration; subclasses may override this."""
-
-    def _earlier(self, message: dict[str, Any], reader: Reader) -> list[list[bytes]]:
-        again = message.get("again")
-        if not isinstance(again, list) or not all(isinstance(group, list) for group in again):
-            raise WireError("earlier results are missing")
-        return [[element_bytes(reader.result(item)) for item in group] for group in again]
 
     # --- requests ----------------------------------------------------------------------------
 
@@ -209,16 +185,30 @@ class Caller(Supervised):
         self._loaded = None
 
     def _ask(
-        self, request: dict[str, Any], payload: list[bytes], event: str
+        self,
+        operator: Operator,
+        arguments: Mapping[str, Any],
+        sent: Mapping[str, bytes],
+        fields: Mapping[str, Any],
+        event: str,
     ) -> tuple[dict[str, Any], Reader]:
         """Send a request for a call, and return the answer and the bytes that follow it.
 
+        Args:
+            operator: the operator to call.
+            arguments: the arguments by name.
+            sent: the bytes of each storage of the arguments.
+            fields: further fields of the request.
+            event: the event that the answer must have.
+
         Raises:
-            Failure: no answer came, or an answer other than `event`.
+            Failure: no answer came, or another answer.
         """
+        described = describe_arguments(arguments)
+        head = {"event": "call", "operator": operator.name, "arguments": described, **fields}
         self.load()
         self._alive()
-        message, data = self._exchange(request, payload, event, self._time_limit)
+        message, data = self._exchange(head, [*sent.values()], event, self._time_limit)
         self._alive()
         return message, Reader(data)
 

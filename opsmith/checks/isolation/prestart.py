@@ -6,21 +6,20 @@ So a run imports torch once. No import of this module imports torch.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from opsmith.system.processes.launch import fork, surroundings
 from opsmith.system.processes.sandbox.fork_client import kept_server
 from opsmith.system.processes.sandbox.variables import passed_on
 from opsmith.system.processes.supervisor import Serve
-from opsmith.system.processes.supervisor_client import Started, new_folder, started
-from opsmith.system.scratch import remove
+from opsmith.system.processes.supervisor_client import EndError, Supervised
 
 #: The module that worker processes run.
 MODULE = "opsmith.checks.worker_server"
 #: The module that a judge's candidate runs in.
 CANDIDATE = "opsmith.judge.candidate"
 
-_begun: list[tuple[Started, tuple[object, ...]]] = []
+_begun: list[tuple[Supervised, tuple[object, ...]]] = []
 
 
 @contextmanager
@@ -32,9 +31,10 @@ def begun(count: int, be_template: Serve) -> Iterator[None]:
     """
     for _ in range(count):
         # A worker sees the end of this process only if no other holds the pipe to it.
-        hide = tuple(own for one, _ in _begun for own in (one.requests, one.answers, one.output))
-        launch = fork(be_template, hide, session=True)
-        _begun.append((started(launch, new_folder()), _finds()))
+        hide = tuple(own for one, _ in _begun for own in one.descriptors)
+        found = Supervised(fork(be_template, hide, session=True))
+        found.begin()
+        _begun.append((found, _finds()))
     try:
         yield
     finally:
@@ -47,7 +47,7 @@ def begin_candidates() -> None:
     kept_server(CANDIDATE, passed_on())
 
 
-def take() -> Started | None:
+def take() -> Supervised | None:
     """Return a prestarted process, if a process started now would be the same; else `None`."""
     while _begun:
         found, finds = _begun.pop(0)
@@ -66,7 +66,8 @@ def _finds() -> tuple[object, ...]:
     return process, variables
 
 
-def _end(ended: Started) -> None:
-    ended.close()
-    ended.process.wait()
-    remove(ended.folder)
+def _end(found: Supervised) -> None:
+    # The process has children as soon as it is ready, and ends them with itself from then on.
+    with suppress(EndError):
+        found.make_ready()
+    found.end()

@@ -13,7 +13,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,51 +57,6 @@ class GarbledError(Exception):
     """An answer cannot be read."""
 
 
-@dataclass(frozen=True)
-class Started:
-    """A supervisor that was started.
-
-    Attributes:
-        process: the supervisor.
-        requests: the descriptor for writing requests.
-        answers: the descriptor for reading answers.
-        folder: the folder for its files.
-        output: the descriptor of the file for printed text.
-    """
-
-    process: Process
-    requests: int
-    answers: int
-    folder: Path
-    output: int
-
-    def close(self) -> None:
-        """Close the descriptors."""
-        for descriptor in (self.requests, self.answers, self.output):
-            os.close(descriptor)
-
-
-def new_folder() -> Path:
-    """Create a folder for a supervisor's files."""
-    return make_scratch("check")
-
-
-def started(launch: Launch, folder: Path) -> Started:
-    """Start a supervisor."""
-    theirs, requests = os.pipe()
-    answers, to_answer = os.pipe()
-    _widen(theirs)
-    _widen(to_answer)
-    os.set_blocking(requests, False)
-    output = new_output()
-    try:
-        process = launch(Channel(theirs, to_answer, (requests, answers), folder, output))
-    finally:
-        os.close(theirs)
-        os.close(to_answer)
-    return Started(process, requests, answers, folder, output)
-
-
 def new_output() -> int:
     """Return a descriptor of a new file for printed text.
 
@@ -124,7 +78,7 @@ class Supervised:
 
     Args:
         launch: function that starts the supervisor, see `opsmith.system.processes.launch`.
-        ahead: an unused supervisor that `launch` started already.
+        ahead: one that was begun and not used, whose processes this takes; nobody else keeps it.
     """
 
     #: Name of the process in messages.
@@ -136,8 +90,12 @@ class Supervised:
     #: Largest number of bytes that follow an answer.
     most_bytes = 1 << 30
 
-    def __init__(self, launch: Launch, ahead: Started | None = None) -> None:
+    def __init__(self, launch: Launch, ahead: Supervised | None = None) -> None:
+        if ahead is not None:
+            vars(self).update(vars(ahead))
         self._launch = launch
+        if ahead is not None:
+            return
         self._process: Process | None = None
         self._child: int | None = None
         #: The child's id where it runs, which may have ids of its own.
@@ -146,20 +104,23 @@ class Supervised:
         self._requests = self._answers = -1
         self._pending = bytearray()
         self._number = 0
-        self._folder = ahead.folder if ahead else self.new_folder()
+        self._folder = self.new_folder()
         self._output = -1
         self._said = 0
-        if ahead is not None:
-            self._take_up(ahead)
 
     def new_folder(self) -> Path:
         """Create the folder for the processes' files."""
-        return new_folder()
+        return make_scratch("check")
 
     @property
     def folder(self) -> Path:
         """Return a folder that is removed with the processes."""
         return self._folder
+
+    @property
+    def descriptors(self) -> tuple[int, int, int]:
+        """Return the descriptors of the pipes for requests and answers, and of printed text."""
+        return self._requests, self._answers, self._output
 
     def __enter__(self) -> Self:
         return self
@@ -246,7 +207,8 @@ class Supervised:
         try:
             yield
         except (GarbledError, KeyError, TypeError, ValueError, ArithmeticError) as error:
-            reason = printable(str(error), _REASON)
+            what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            reason = printable(what, _REASON)
             how = f"{self.who} gave an answer that cannot be read ({reason}){self._tail()}"
             self.stop()
             raise EndError(how, self.garbled, again=False) from error
@@ -277,13 +239,21 @@ class Supervised:
             self._said = 0
 
     def _start(self) -> None:
-        self._take_up(started(self._launch, self._folder))
-
-    def _take_up(self, ahead: Started) -> None:
-        self._process = ahead.process
-        self._requests, self._answers = ahead.requests, ahead.answers
-        self._output = ahead.output
+        theirs, self._requests = os.pipe()
+        self._answers, to_answer = os.pipe()
+        _widen(theirs)
+        _widen(to_answer)
+        os.set_blocking(self._requests, False)
+        self._output = new_output()
         self._pending, self._said, self._ready = bytearray(), 0, False
+        others = (self._requests, self._answers)
+        try:
+            self._process = self._launch(
+                Channel(theirs, to_answer, others, self._folder, self._output)
+            )
+        finally:
+            os.close(theirs)
+            os.close(to_answer)
 
     def _end_child(self) -> None:
         """End the child, if it has not ended by itself; the supervisor starts another one."""

@@ -3,10 +3,12 @@
 import os
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from opsmith.bench.timer import NotTimedError, Stopwatch
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.isolation.kernel_client import Caller
 from opsmith.checks.isolation.wire import Reader, WireError
@@ -85,6 +87,17 @@ def test_an_answer_that_is_none_is_a_failure(data):
     failure = failure_for(READY + data)
     assert "cannot be read" in str(failure)
     assert failure.code == "OPS-CHECK-LOST"
+
+
+@pytest.mark.parametrize("data", MALFORMED.values(), ids=MALFORMED)
+def test_an_answer_that_is_none_is_no_timing(data):
+    with Stopwatch() as watch:
+        watch._launch = lambda channel: _Process(channel, READY + data, ends=True)
+        watch.turn_to(SimpleNamespace(to_json=lambda: {"name": "a::b"}))
+        with pytest.raises(
+            NotTimedError, match=r"timed process gave an answer that cannot be read"
+        ):
+            watch.entries()
 
 
 @pytest.mark.parametrize("data", [b"", b"garbage\n", b'{"event": "ready", "pid": Infinity}\n'])

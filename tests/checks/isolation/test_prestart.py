@@ -19,7 +19,7 @@ from opsmith.checks.isolation import prestart
 from opsmith.checks.workers.worker_client import Worker
 
 def started():
-    return [one.process.pid for one, _ in prestart._begun]
+    return [one._process.pid for one, _ in prestart._begun]
 
 def is_there(process):
     return Path(f"/proc/{process}").exists()
@@ -79,10 +79,10 @@ assert not any(folder.exists() for folder in folders)
 def test_none_of_several_holds_the_pipe_of_another_and_keeps_it_alive():
     run("""
 with prestart.begun(3, worker_server.be_template):
-    pipes = {os.readlink(f"/proc/self/fd/{one.requests}"): one for one, _ in prestart._begun}
+    pipes = {os.readlink(f"/proc/self/fd/{one.descriptors[0]}"): one for one, _ in prestart._begun}
     for one, _ in prestart._begun:
-        folder = Path(f"/proc/{one.process.pid}/fd")
-        os.read(one.answers, 1)  # it says that it is ready, after it closed what is not its own
+        folder = Path(f"/proc/{one._process.pid}/fd")
+        one.make_ready()  # it says so after it closed what is not its own
         held = {os.readlink(path) for path in folder.iterdir()} & set(pipes)
         assert [pipes[pipe] for pipe in held] == [one], held
 """)
