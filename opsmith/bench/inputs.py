@@ -27,7 +27,12 @@ from opsmith.checks.cases.values import fill
 from opsmith.checks.isolation.wire import describe_arguments
 from opsmith.errors import ArgumentError, OpsmithError
 from opsmith.operators import Operator
-from opsmith.operators.core.arguments import every_tensor_in, holds_tensors, map_named_tensors
+from opsmith.operators.core.arguments import (
+    every_tensor_in,
+    holds_tensors,
+    is_float8,
+    map_named_tensors,
+)
 from opsmith.operators.core.value_checks import check_values
 from opsmith.signature import NO_DEFAULT, bind
 
@@ -300,11 +305,10 @@ def _of_case(operator: Operator, dtype: str | None, number: int, first: Argument
 
 def _scalable(operator: Operator, values: Mapping[str, Any]) -> frozenset[str]:
     """Return the floating arguments that have no constraints."""
-    float8 = (torch.float8_e4m3fn, torch.float8_e5m2)
     return frozenset(
         name.partition("[")[0]
         for name, tensor in every_tensor_in(values)
-        if (tensor.is_floating_point() or tensor.is_complex()) and tensor.dtype not in float8
+        if (tensor.is_floating_point() or tensor.is_complex()) and not is_float8(tensor.dtype)
         if not operator.signature.by_name[name.partition("[")[0]].constraints
     )
 

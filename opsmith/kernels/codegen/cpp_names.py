@@ -6,28 +6,17 @@ import math
 import re
 from collections.abc import Callable
 
-from opsmith.signature.dtypes import ALL_DTYPES
+from opsmith.signature.dtypes import ALL_DTYPES, COMPLEX, FLOAT8, INTEGRAL
 from opsmith.signature.sizes import expressions
 from opsmith.signature.sizes.expressions import Binary, Call, Expression, Integer, Name, Scalar
 
 ELEMENT_TYPES = {
     "bool": "bool",
-    "uint8": "uint8_t",
-    "int8": "int8_t",
-    "int16": "int16_t",
-    "int32": "int32_t",
-    "int64": "int64_t",
     "float16": "opsmith::half",
-    "bfloat16": "opsmith::bfloat16",
     "float32": "float",
     "float64": "double",
-    "complex64": "opsmith::complex64",
-    "complex128": "opsmith::complex128",
-    "float8_e4m3fn": "opsmith::float8_e4m3fn",
-    "float8_e5m2": "opsmith::float8_e5m2",
-    "uint16": "uint16_t",
-    "uint32": "uint32_t",
-    "uint64": "uint64_t",
+    **{name: f"{name}_t" for name in INTEGRAL},
+    **{name: f"opsmith::{name}" for name in ("bfloat16", *COMPLEX, *FLOAT8)},
 }
 
 KEYWORDS = frozenset(

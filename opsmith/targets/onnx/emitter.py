@@ -18,6 +18,7 @@ from opsmith.errors import ExportError, FormError
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import DTYPES, dtype_name
 from opsmith.operators.core.onnx_translation import OnnxTranslation
+from opsmith.targets.onnx.node import ELEMENT_TYPES
 
 Attributes = list[tuple[str, str, Any]]
 """Name, ONNX's name of the type (``INT``, ``FLOATS``, …) and value of each attribute."""
@@ -246,11 +247,9 @@ class Emitter(abc.ABC):
         self, schema: Any, inputs: Sequence[Any], attributes: Attributes, made: Sequence[Any]
     ) -> None:
         """Infer the dtypes of new values, since later constants get the same dtypes."""
-        from onnx import TensorProto
-
         if schema is None:
             return
-        names = {int(getattr(TensorProto, n)): d for n, d in _ONNX_NAMES.items()}
+        names = {number: name for name, number in ELEMENT_TYPES.items()}
         to = {key: value for key, kind, value in attributes if key in ("to", "dtype")}
         for position, value in enumerate(made):
             kind = schema.outputs[min(position, len(schema.outputs) - 1)].type_str
@@ -364,20 +363,6 @@ class GraphContext:
         )
 
 
-_ONNX_NAMES = {
-    "FLOAT": "float32",
-    "UINT8": "uint8",
-    "INT8": "int8",
-    "INT16": "int16",
-    "INT32": "int32",
-    "INT64": "int64",
-    "BOOL": "bool",
-    "FLOAT16": "float16",
-    "DOUBLE": "float64",
-    "BFLOAT16": "bfloat16",
-}
-
-
 def _key(value: Any) -> Any:
     name = getattr(value, "debugName", None)
     return name() if name is not None else id(value)
@@ -393,10 +378,7 @@ def _kind(value: Any) -> str:
 
 def _converted(kind: str, value: Any) -> Any:
     if isinstance(value, torch.dtype):
-        from onnx import TensorProto
-
-        names = {dtype: name for name, dtype in _ONNX_NAMES.items()}
-        return int(getattr(TensorProto, names[dtype_name(value)]))
+        return ELEMENT_TYPES[dtype_name(value)]
     single = {"INT": int, "FLOAT": float, "STRING": str}
     if kind in single:
         return single[kind](value)

@@ -9,23 +9,14 @@ from typing import Any
 from opsmith.errors import DeclarationError, MissingDependencyError
 from opsmith.kernels.languages.triton.kernel import OPTIONS, Taken, TritonKernel
 from opsmith.kernels.languages.triton.sizes import Size, traced, unknown_sizes
+from opsmith.signature.dtypes import FLOATING, INTEGRAL
 from opsmith.signature.parameters import ScalarType, TensorType
 
 #: Triton's names of the dtypes that it supports.
 TRITON_DTYPES = {
     "bool": "i1",
-    "uint8": "u8",
-    "int8": "i8",
-    "int16": "i16",
-    "int32": "i32",
-    "int64": "i64",
-    "uint16": "u16",
-    "uint32": "u32",
-    "uint64": "u64",
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "float32": "fp32",
-    "float64": "fp64",
+    **{name: name.replace("uint", "u").replace("int", "i") for name in INTEGRAL},
+    **{name: name.replace("bfloat", "bf").replace("float", "fp") for name in FLOATING},
     "float8_e4m3fn": "fp8e4nv",
     "float8_e5m2": "fp8e5",
 }
