@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -146,7 +147,8 @@ def cli(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
     monkeypatch.setenv("TERMINAL_WIDTH", "100")
 
     def run(*arguments: object) -> Outcome:
-        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        with mock.patch.dict(os.environ):  # `opsmith check` sets variables for its own process
+            result = CliRunner().invoke(app, [str(argument) for argument in arguments])
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return Outcome(result.exit_code, result.stdout, result.stderr)

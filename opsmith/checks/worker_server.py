@@ -91,7 +91,7 @@ def be_template(answers: int) -> None:
         # Freeze the objects that exist by now, so that no row's garbage collection examines and
         # thereby copies them.
         gc.freeze()
-        threads = _started_threads()
+        threads = started_threads()
 
         def serve(request: Any = request, operator: Any = operator, forked: bool = True) -> None:
             _serve_row(request, operator, answers, forked)
@@ -138,7 +138,7 @@ def prepare_for(*names: str) -> None:
                     getattr(found, function)()
 
 
-def _started_threads() -> bool:
+def started_threads() -> bool:
     """Return whether this process has threads that a fork would not copy."""
     if _threads() == 1:
         return False

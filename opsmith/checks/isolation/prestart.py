@@ -23,16 +23,18 @@ _begun: list[tuple[Supervised, tuple[object, ...]]] = []
 
 
 @contextmanager
-def begun(count: int, be_template: Serve) -> Iterator[None]:
+def begun(count: int, serve: Serve) -> Iterator[None]:
     """Fork processes for the next workers, and end the unused ones when the block ends.
 
-    This process has called `import_all` of the worker server with the variables `faster`, has
-    computed nothing, and runs no other thread. `be_template` is the worker server's.
+    Args:
+        count: the number of processes; 0 if this process runs threads, which a fork would not copy.
+        serve: what a worker runs. This process has imported all that it needs, with the variables
+            `faster`.
     """
     for _ in range(count):
         # A worker sees the end of this process only if no other holds the pipe to it.
         hide = tuple(own for one, _ in _begun for own in one.descriptors)
-        found = Supervised(fork(be_template, hide, session=True))
+        found = Supervised(fork(serve, hide, session=True))
         found.begin()
         _begun.append((found, _finds()))
     try:

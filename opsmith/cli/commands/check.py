@@ -309,7 +309,8 @@ def check(
             lambda: worker_server.prepare_for(*names),
         )
     started = time.monotonic() if watch else _STARTED
-    with prestart.begun(min(jobs, _AHEAD), worker_server.be_template):
+    ahead = 0 if worker_server.started_threads() else min(jobs, _AHEAD)
+    with prestart.begun(ahead, worker_server.be_template):
         with status(f"importing {', '.join(files)}"):
             operators = _checked(files, spec, import_ or [])
         earlier = EarlierRows(operators, watching.read(state)) if state is not None else None

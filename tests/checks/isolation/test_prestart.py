@@ -116,6 +116,17 @@ with prestart.begun(2, worker_server.be_template):
             pytest.fail("the process is still there")
 
 
+def test_a_process_with_threads_is_told_from_one_without():
+    run("""
+import threading
+assert not worker_server.started_threads()
+end = threading.Event()
+threading.Thread(target=end.wait).start()
+assert worker_server.started_threads()
+end.set()
+""")
+
+
 CALLS = """
 import opsmith
 from jaxtyping import Float32
