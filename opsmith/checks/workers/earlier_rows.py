@@ -7,6 +7,7 @@ function that is registered as a backward; any other row may rest on every kerne
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -17,6 +18,8 @@ from opsmith.checks.cases.subject import Subject, subjects_of
 from opsmith.checks.protocol import Check, all_checks
 from opsmith.checks.report.json_junit import plain
 from opsmith.checks.report.rows import FROM_BEFORE, Row
+from opsmith.errors import OpsmithError
+from opsmith.kernels import KernelSource
 from opsmith.operators import Operator
 from opsmith.operators.core.source_location import code_of
 from opsmith.sources.importing import user_files
@@ -52,7 +55,7 @@ class EarlierRows:
         row, rests_on = self._rows.get(_name(check, subject), (None, ""))
         if row is None or row.status not in ("passed", "not applicable"):
             return None
-        if self._rests_on(check, subject) != rests_on:
+        if not rests_on or self._rests_on(check, subject) != rests_on:
             return None
         notes = tuple(note for note in row.notes if note != FROM_BEFORE)
         where = subject.implementation.where
@@ -80,8 +83,11 @@ class EarlierRows:
         modules, without_backwards, kernels = self._digests
         # A row of gradients may call the kernel of a backward alone.
         if check.runtime != "kernel alone" or "gradient" in check.needs:
-            return key_of([modules, sorted(kernels.values())])
-        return key_of([without_backwards, kernels.get((subject.operator.name, subject.kernel))])
+            own = list(kernels.values())
+        else:
+            own = [kernels.get((subject.operator.name, subject.kernel), "Python")]
+            modules = without_backwards
+        return key_of([modules, own]) if all(own) else ""
 
     def _digests_of_files(self) -> tuple[str, str, dict[tuple[str, str], str]]:
         """Return digests: of modules, of these without backwards, of each kernel's files."""
@@ -93,9 +99,7 @@ class EarlierRows:
                 if code is not None and code.co_filename in without:
                     without[code.co_filename] = _without(code, without[code.co_filename])
         kernels = {
-            (one.name, device): key_of(
-                [[str(path), digest(path)] for path in kernel.source.files()]
-            )
+            (one.name, device): _digest(kernel.source)
             for one in self._operators
             for device, kernel in one.kernels.items()
             if kernel.source is not None
@@ -105,6 +109,14 @@ class EarlierRows:
 
 def _name(check: Check, subject: Subject) -> Kept:
     return subject.operator.name, subject.kernel, check.name
+
+
+def _digest(source: KernelSource) -> str:
+    """Return a digest of a kernel's files; empty if no build told which files it includes."""
+    with contextlib.suppress(OpsmithError):
+        if source.built() is not None:
+            return key_of([[str(path), digest(path)] for path in source.files()])
+    return ""
 
 
 def _without(code: CodeType, text: str) -> str:
