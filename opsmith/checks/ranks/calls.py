@@ -53,7 +53,7 @@ def mesh_of(shape: Sequence[int]) -> Iterator[DeviceMesh]:
 
 @contextmanager
 def noting(operator: Operator, ended: list[dict[str, Any]]) -> Iterator[None]:
-    """Append the arguments of each rank's call of an operator that raises, for a block."""
+    """Append the arguments of each rank's call that raises, or whose gradient does, for a block."""
     token = _noted.set((operator, ended))
     try:
         yield
@@ -90,25 +90,31 @@ def _call_each(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     tensors = [tensor for value in arguments for tensor in _tensors(value)]
     count = max(len(of_each_rank(tensor)) for tensor in tensors)
 
-    def call(rank: int, own: Sequence[Tensor]) -> Any:
+    @contextmanager
+    def noted(own: Sequence[Tensor]) -> Iterator[tuple[Sequence[Any], Mapping[str, Any]]]:
+        """Yield the arguments of a rank, which are noted if the call or its gradient raises."""
         rest = iter(own)
         filled = [_filled(value, rest) for value in arguments]
         named = dict(zip(kwargs, filled[len(args) :], strict=True))
         try:
-            return overload(*filled[: len(args)], **named)
+            yield filled[: len(args)], named
         except Exception:
             operator, ended = _noted.get()
             if operator is not None and overload is operator.overload:
                 ended.append(operator.arguments(tuple(filled[: len(args)]), named))
             raise
 
+    def call(own: Sequence[Tensor]) -> Any:
+        with noted(own) as (positional, named):
+            return overload(*positional, **named)
+
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         form: list[Any] = []
-        flat = _EachRank.apply(call, count, form, *tensors)
+        flat = _EachRank.apply(call, noted, count, form, *tensors)
         rest = iter(flat)
         return _filled(form[0], rest)
     with outside_modes():
-        returned = [call(rank, _own(tensors, rank)) for rank in range(count)]
+        returned = [call(_own(tensors, rank)) for rank in range(count)]
     if returned[0] is None:
         return None
     every = [[t for value in _several(one) for t in _tensors(value)] for one in returned]
@@ -120,15 +126,17 @@ class _EachRank(torch.autograd.Function):
     """Calls an operator for each rank, and differentiates each call by itself."""
 
     @staticmethod
-    def forward(ctx: Any, call: Any, count: int, form: list[Any], *tensors: Tensor) -> Any:
-        ctx.leaves, ctx.results = [], []
+    def forward(
+        ctx: Any, call: Any, noted: Any, count: int, form: list[Any], *tensors: Tensor
+    ) -> Any:
+        ctx.leaves, ctx.results, ctx.noted = [], [], noted
         with outside_modes(), torch.enable_grad():
             for rank in range(count):
                 own = [
                     part.detach().requires_grad_(tensor.requires_grad)
                     for part, tensor in zip(_own(tensors, rank), tensors, strict=True)
                 ]
-                returned = call(rank, own)
+                returned = call(own)
                 form[:] = [returned]
                 ctx.leaves.append(own)
                 ctx.results.append([t for v in _several(returned) for t in _tensors(v)])
@@ -151,12 +159,13 @@ class _EachRank(torch.autograd.Function):
                     for result, grad in zip(results, _own(grads, rank), strict=True)
                     if result.requires_grad
                 ]
-                found = torch.autograd.grad(
-                    [result for result, _ in pairs],
-                    wanted,
-                    [grad for _, grad in pairs],
-                    allow_unused=True,
-                )
+                with ctx.noted(own):
+                    found = torch.autograd.grad(
+                        [result for result, _ in pairs],
+                        wanted,
+                        [grad for _, grad in pairs],
+                        allow_unused=True,
+                    )
                 every.append(
                     [
                         torch.zeros_like(leaf) if grad is None else grad
@@ -165,7 +174,7 @@ class _EachRank(torch.autograd.Function):
                 )
         rest = iter([one_per_rank(several) for several in zip(*every, strict=True)])
         needed = [next(rest) if leaf.requires_grad else None for leaf in ctx.leaves[0]]
-        return None, None, None, *needed
+        return None, None, None, None, *needed
 
 
 def _several(value: Any) -> Sequence[Any]:

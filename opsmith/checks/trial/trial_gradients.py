@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.numerics import loop_sizes
 from opsmith.checks.numerics.comparison import same_bits
@@ -20,7 +21,7 @@ from opsmith.checks.numerics.gradients import (
     is_differentiable,
     require_unwritten,
 )
-from opsmith.checks.numerics.oracle import Expected
+from opsmith.checks.numerics.oracle import Expected, RefusedError
 from opsmith.checks.trial.trial import Trial
 from opsmith.system.stopwatch import spending
 
@@ -79,9 +80,24 @@ def run_backward(
     try:
         return _run_backward(trial, case, cotangents, function, alone)
     except Exception:
-        if function is None:
-            true_gradients(trial, case, cotangents)
+        if function is None and true_gradients(trial, case, cotangents) is not None:
+            _require_accepted(trial, case, cotangents, alone)
         raise
+
+
+def _require_accepted(trial: Trial, case: Case, cotangents: Sequence[Tensor], alone: str) -> None:
+    """Differentiate the reference by the same incoming gradients, in the same memory layout."""
+
+    def reference(arguments: Mapping[str, Any]) -> Any:
+        positional, keywords = trial.operator.split(arguments)
+        return trial.operator.reference(*positional, **keywords)
+
+    try:
+        _run_backward(trial, case, cotangents, reference, alone)
+    except Failure:
+        pass
+    except Exception as error:
+        raise RefusedError(f"{type(error).__name__}: {error}") from None
 
 
 @spending("calls")

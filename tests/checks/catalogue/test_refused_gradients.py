@@ -4,7 +4,7 @@ from typing import Annotated
 
 import pytest
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 import opsmith
@@ -59,3 +59,50 @@ def test_a_sparse_gradient_of_the_reference_is_compared_as_a_dense_one():
     rows = [*ROWS, "double-backward", "nested-gradients"]
     report = checks.run(sparse, select=rows, examples=8, isolate=False)
     assert report.ok, report.explain()
+
+
+@opsmith.op("refused::turned", autograd="reference", parallel_dims=("N",))
+def turned(x: Float32[Tensor, "N 2*C"]) -> Float32[Tensor, "N 2*C"]:
+    """PyTorch sees no complex numbers in every layout, nor of nothing."""
+    pairs = torch.view_as_complex(x.reshape(x.shape[0], -1, 2).contiguous())
+    return torch.view_as_real(pairs * 1j).flatten(1)
+
+
+@turned.register_kernel("cpu")
+def _(x):
+    return torch.stack([-x[:, 1::2], x[:, 0::2]], -1).flatten(1)
+
+
+@turned.register_cases
+def _(dtype, seed):
+    yield {"x": torch.tensor([[1.0, 2.0, 3.0, 4.0]])}
+
+
+def test_a_gradient_in_a_layout_that_the_reference_refuses_is_left_out():
+    report = checks.run(turned, select=["gradient"], examples=40, isolate=False)
+    assert report.ok, report.explain()
+
+
+@pytest.mark.slow
+def test_a_rank_whose_part_the_reference_refuses_to_differentiate_is_left_out():
+    report = checks.run(turned, select=["sharding"], examples=48, isolate=False)
+    assert report.ok, report.explain()
+    assert report.rows[-1].status == "passed"
+
+
+@opsmith.op("refused::strict")
+def strict(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N C"]:
+    return x * 2
+
+
+@strict.register_autograd
+def _(ctx, grad):
+    if grad.stride() != grad.contiguous().stride():
+        raise RuntimeError("not in this layout")
+    return grad * 2
+
+
+def test_a_backward_that_refuses_a_layout_which_the_reference_takes_is_a_failure():
+    (failure,) = checks.run(strict, select=["gradient"], examples=40, isolate=False).failures
+    assert failure.code == "OPS-GRADIENT-RAISED"
+    assert "not in this layout" in failure.explain()
