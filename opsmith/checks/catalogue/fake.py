@@ -42,6 +42,9 @@ def fake(trial: Trial) -> None:
         _compare(trial, case, symbolic=False)
 
     trial.each(plain, wanted=Wanted(layouts=LAYOUTS), examples=trial.some(2))
+    small = Wanted(sizes=(0, 1, 2))
+    favourite = (trial.subject.favourite,)
+    trial.each(plain, dtypes=favourite, wanted=small, examples=4, registered_cases=False)
 
     def symbolic(case: Case) -> None:
         trial.accept(case)
@@ -49,7 +52,7 @@ def fake(trial: Trial) -> None:
 
     trial.each(
         symbolic,
-        dtypes=(trial.subject.favourite,),
+        dtypes=favourite,
         wanted=Wanted(sizes=DYNAMIC_SIZES, distinct=True),
         examples=4,
         keep=lambda case: all(size > 1 for _, t in case.tensors() for size in t.shape),

@@ -89,7 +89,8 @@ class CaseSource:
         total = self.settings.examples if selection.examples is None else selection.examples
         self.family += 1
         self._recall(body, every, selection.keep)
-        share = max(1, round(total / len(every))) if total and every else 0
+        # The first sample of a search is the simplest that there is.
+        share = max(min(total, 2), round(total / len(every))) if every else 0
         for dtype in every:
             if selection.registered_cases:
                 self._author(body, dtype, selection, share)

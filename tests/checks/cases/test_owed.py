@@ -1,18 +1,16 @@
 """State what sampling owes each row, and compare it with what is drawn and what a report names."""
 
-from collections import defaultdict
 from pathlib import Path
 
 import pytest
 import torch
 from cohort_rows import declared, run
+from drawn_cases import drawn, rows
 from jaxtyping import Float
 from torch import Tensor
 
-from opsmith import checks
 from opsmith.checks.cases.cohorts import OWED as OWED_BY_ALL
 from opsmith.checks.cases.layouts import LAYOUTS, possible
-from opsmith.checks.catalogue import values
 from opsmith.signature import bind
 from opsmith.sources.importing import import_all
 
@@ -39,6 +37,10 @@ def named(case):
 
 def reaches(least):
     return lambda case: max(sizes(case), default=0) >= least
+
+
+def dimensions(case):
+    return max((tensor.dim() for _, tensor in case.tensors()), default=0)
 
 
 def holds(test):
@@ -114,23 +116,87 @@ OWED = {
 }
 
 
-def drawn(operators, monkeypatch):
-    """Draw what the rows draw, and call no kernel: cases by operator, row and cohort."""
-    found = defaultdict(list)
-
-    def note(trial, case, how=""):
-        trial.accept(case)
-        cohort = "registered" if case.origin else trial.counts.cohort
-        found[trial.operator.name, trial.name, cohort].append(case)
-
-    monkeypatch.setattr(values, "_agrees", note)
-    report = checks.run(operators, select=list(OWED), isolate=False, seconds=600)
-    assert [row for row in report.rows if row.status == "failed"] == []
-    return found, report
+def between(least, most):
+    """Some size lies between two."""
+    return lambda case: any(least <= size <= most for size in sizes(case))
 
 
-def lacks(found, report):
-    """Return what is owed, and neither drawn nor named by the report."""
+def uneven(case):
+    """Two sizes differ that a compiler may not take for constants, where there are two."""
+    return len({size for size in sizes(case) if size > 1}) > 1 or dimensions(case) < 2
+
+
+def is_cut(case):
+    """Some size is odd, so that ranks and pieces get parts of unequal size."""
+    return any(size > 2 and size % 2 for size in sizes(case))
+
+
+ZERO, ONE, SOME, MANY = between(0, 0), between(1, 1), between(2, 1000), between(31, 1000)
+#: By row: what its cases must be, whatever their cohort: one dtype or all that the kernel has, and
+#: for each test one case at least, where the declaration allows it.
+BY_ROW = {
+    "dispatch": ("all", SOME),
+    "bounds": ("all", MANY, ZERO, ONE),
+    "schedules": ("all", MANY, ONE),
+    "exact": ("one", between(257, 1000)),
+    "exact-gradient": ("one", between(257, 1000)),
+    "exact-cuda-on-cpu": ("one", between(257, 1000)),
+    "cuda-on-cpu": ("all", MANY, ZERO, ONE),
+    "mutation": ("all", MANY),
+    "aliasing": ("all", MANY, ONE),
+    "layouts": ("all", MANY),
+    "empty-sizes": ("one", ZERO, ONE),
+    "fake": ("all", MANY, ZERO, ONE, uneven),
+    "gradient": ("differentiable", MANY, ONE),
+    "gradcheck": ("double", between(2, 3), ONE),
+    "double-backward": ("one", between(3, 1000)),
+    "nested-gradients": ("one", between(3, 1000)),
+    "determinism": ("all", between(257, 5000), ONE),
+    "randomness": ("one", between(64, 1000)),
+    "side-effects": ("one", SOME, uneven),
+    "statefulness": ("one", SOME),
+    "parallel-dims": ("one", between(4, 1000), is_cut),
+    "vmap": ("one", between(2, 4)),
+    "sharding": ("one", between(4, 1000), is_cut),
+    "validation": ("one", uneven),
+    "opcheck": ("one", between(2, 5)),
+    "compile": ("one", between(2, 9), uneven),
+    "export": ("one", between(2, 9), uneven),
+    "aotinductor": ("one", between(2, 9), uneven),
+    "jax": ("runtime", MANY, ONE),
+    "jax-vmap": ("one", SOME),
+    "jax-gradient": ("one", SOME),
+    "onnxruntime": ("runtime", MANY, ONE),
+    "python": ("runtime", MANY, ONE),
+    **{
+        f"onnx-{form}{suffix}": ("one", between(2, 9), uneven)
+        for form in ("standard", "library", "inline")
+        for suffix in ("", "-torchscript")
+    },
+}
+#: By row: how many layouts there must be among its cases, where the declaration allows as many.
+LAYOUTS_OF = {"mutation": 2, "layouts": 6, "fake": 4}
+
+
+def of_row(found, operator, row):
+    """The cases of a row, in any cohort."""
+    return [case for (*of, _), cases in found.items() if of == [operator, row] for case in cases]
+
+
+def owed_dtypes(which, known):
+    """Of the dtypes in which the reference had cases, those that a row owes cases in."""
+    plain = {"float32", "float64", "int32", "int64"}
+    return {
+        "all": known,
+        "differentiable": {one for one in known if one and "float" in one},
+        "double": known & {"float64"},
+        "runtime": {one for one in known if one and set(one.split("+")) <= plain},
+        "one": set(),
+    }[which]
+
+
+def lacks_by_cohort(found, report):
+    """Yield what is owed, and neither drawn nor named by the report."""
     for row in report.rows:
         told = " ".join(note for note in row.notes if note.startswith("no case of"))
         cohorts = {cohort for *of, cohort in found if of == [row.operator, row.check]}
@@ -142,14 +208,64 @@ def lacks(found, report):
             for cohort in OWED_BY_ALL:
                 if cohort not in cohorts and cohort not in told and "registered" not in cohorts:
                     yield f"{row.operator}: {cohort!r} is neither drawn nor told"
+        if row.check == "layouts" and row.status == "passed":
+            for cohort in LAYOUTS[1:]:
+                if cohort not in cohorts and cohort not in told:
+                    yield f"{row.operator}, layouts: {cohort!r} is neither drawn nor told"
+
+
+def lacks_by_row(found, report):
+    """Yield what a row owes, the declaration allows, and no case is.
+
+    The declaration allows what the row `reference` drew in any cohort. It alone draws tensors of
+    lists with more than 16 elements in a dimension.
+    """
+    listed = {
+        case.signature.qualname
+        for cases in found.values()
+        for case in cases
+        if any(parameter.is_tensor_list for parameter in case.signature.parameters)
+    }
+    for row in report.rows:
+        dtypes, *tests = BY_ROW.get(row.check, ("one",))
+        cases = of_row(found, row.operator, row.check)
+        if not cases:
+            if row.status == "passed" and row.check in BY_ROW:
+                yield f"{row.operator}, {row.check}: passed, and drew nothing"
+            continue
+        of_reference = of_row(found, row.operator, "reference")
+        taken = {
+            case.layouts.get(name.partition("[")[0], "")
+            for case in cases
+            for name, _ in case.tensors()
+        }
+        if len(taken) < LAYOUTS_OF.get(row.check, 0) and max(map(dimensions, cases)) > 1:
+            yield f"{row.operator}, {row.check}: no layouts but {', '.join(sorted(taken))}"
+        known = {case.dtype for case in of_reference}
+        for dtype in owed_dtypes(dtypes, known) - {case.dtype for case in cases}:
+            yield f"{row.operator}, {row.check}: no case in {dtype}"
+        for number, test in enumerate(tests):
+            allowed = any(map(test, of_reference)) and row.operator not in listed
+            if allowed and not any(map(test, cases)):
+                yield f"{row.operator}, {row.check}: no case for test {number} of {len(tests)}"
 
 
 @pytest.mark.slow(cases=3)
 @pytest.mark.parametrize("file", FILES)
-def test_every_cohort_has_a_case_that_is_what_its_name_says_or_is_in_the_report(file, monkeypatch):
+def test_every_row_draws_what_it_owes_or_the_report_names_it(file, monkeypatch):
     monkeypatch.syspath_prepend(str(REPOSITORY))
     operators = [one for one in import_all([str(REPOSITORY / file)]) if one.kernels]
-    assert list(lacks(*drawn(operators, monkeypatch))) == []
+    found, report = drawn(operators, monkeypatch, rows())
+    failed = [
+        (row.operator, row.check, row.message) for row in report.rows if row.status == "failed"
+    ]
+    # Its kernel was not called.
+    assert [one for one in failed if one[1] != "randomness"] == []
+    assert [*lacks_by_cohort(found, report), *lacks_by_row(found, report)] == []
+
+
+def test_every_row_that_draws_cases_says_what_it_owes():
+    assert set(rows()) == {*BY_ROW, "reference"}
 
 
 def _lacking(row):
