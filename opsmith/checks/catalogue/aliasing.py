@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +14,7 @@ from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.compat.torch_autograd import version_of
+from opsmith.operators.core.arguments import every_tensor_in
 
 
 @dataclass
@@ -48,20 +47,6 @@ def _memory(tensor: Tensor) -> Tensor:
     return flat.set_(tensor.untyped_storage())
 
 
-def _tensors(arguments: Mapping[str, Any]) -> list[tuple[str, Tensor]]:
-    found: list[tuple[str, Tensor]] = []
-    for name, value in arguments.items():
-        if isinstance(value, Tensor):
-            found.append((name, value))
-        elif isinstance(value, list | tuple):
-            found.extend(
-                (f"{name}[{position}]", item)
-                for position, item in enumerate(value)
-                if isinstance(item, Tensor)
-            )
-    return found
-
-
 @define_check("mutation", "the kernel writes only into arguments that mutates_args names", order=15)
 def mutation(trial: Trial) -> None:
     """Compare bytes and version counters of every argument before and after a call."""
@@ -70,7 +55,7 @@ def mutation(trial: Trial) -> None:
     def one(case: Case) -> None:
         trial.accept(case)
         arguments = case.make(trial.subject.device)
-        before = [_Snapshot.take(name, tensor) for name, tensor in _tensors(arguments)]
+        before = [_Snapshot.take(name, tensor) for name, tensor in every_tensor_in(arguments)]
         trial.call(arguments)
         for snapshot in before:
             name, tensor = snapshot.name, snapshot.tensor
@@ -111,13 +96,13 @@ def aliasing(trial: Trial) -> None:
         arguments = case.make(trial.subject.device)
         returned = trial.call(arguments)
         many = returned if isinstance(returned, list | tuple) else [returned]
-        results = _tensors({f"result {n}" if n else "the result": v for n, v in enumerate(many)})
+        named = {f"result {n}" if n else "the result": v for n, v in enumerate(many)}
         owners = {
             tensor.untyped_storage().data_ptr(): f"argument {name!r}"
-            for name, tensor in _tensors(arguments)
+            for name, tensor in every_tensor_in(arguments)
             if tensor.untyped_storage().nbytes()
         }
-        for name, tensor in results:
+        for name, tensor in every_tensor_in(named):
             if not tensor.untyped_storage().nbytes():
                 continue
             address = tensor.untyped_storage().data_ptr()

@@ -16,7 +16,13 @@ from opsmith.checks.protocol import define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.compat.torch_modules import FAKES
 from opsmith.compat.torch_tracing import fake_mode, named_source
-from opsmith.operators.core.arguments import dtype_name, flatten, holds_tensors, output_names
+from opsmith.operators.core.arguments import (
+    dtype_name,
+    every_tensor_in,
+    flatten,
+    holds_tensors,
+    output_names,
+)
 from opsmith.signature.sizes import expressions
 from opsmith.signature.sizes.shapes import Fixed, Variadic
 
@@ -77,7 +83,7 @@ def _compare(trial: Trial, case: Case, *, symbolic: bool) -> None:
         name: _fake_value(mode, name, value, symbolic)
         for name, value in case.make(trial.subject.device).items()
     }
-    before = {name: value.shape for name, value in _named(own)}
+    before = {name: value.shape for name, value in every_tensor_in(own)}
     try:
         with mode:
             returned = trial.call(own)
@@ -106,16 +112,6 @@ def _fake_value(mode: Any, name: str, value: Any, symbolic: bool) -> Any:
 
     context: Any = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC] * value.dim())
     return mode.from_tensor(value, symbolic_context=context, source=named_source(name))
-
-
-def _named(arguments: Mapping[str, Any]) -> list[tuple[str, Tensor]]:
-    found: list[tuple[str, Tensor]] = []
-    for name, value in arguments.items():
-        if isinstance(value, Tensor):
-            found.append((name, value))
-        elif isinstance(value, list | tuple):
-            found.extend((f"{name}[{n}]", v) for n, v in enumerate(value) if isinstance(v, Tensor))
-    return found
 
 
 def _require_free(trial: Trial, shapes: Mapping[str, Any]) -> None:
