@@ -39,7 +39,7 @@ def cache_folder() -> Path:
     chosen = os.environ.get("OPSMITH_CACHE")
     try:
         if chosen:
-            return Path(chosen).expanduser()
+            return Path(chosen).expanduser().absolute()  # compilers work in other folders
         if sys.platform == "darwin":
             return Path.home() / "Library" / "Caches" / "opsmith"
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "opsmith"

@@ -44,6 +44,14 @@ def test_a_cache_in_an_impossible_place_is_refused_by_its_variable(
         compilers.tool_version("/bin/true", "a test")
 
 
+def test_a_cache_beside_the_working_directory_is_found_from_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPSMITH_CACHE", "cache")
+    assert cache_folder() == tmp_path / "cache"
+
+
 def test_a_cache_of_too_long_a_name_is_refused_by_its_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
