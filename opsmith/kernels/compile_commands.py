@@ -10,7 +10,6 @@ from typing import Any
 from opsmith.errors import StorageError
 from opsmith.kernels.source import KernelSource
 from opsmith.kernels.toolchain.cmake import options_of
-from opsmith.kernels.toolchain.recipe import Recipe
 from opsmith.system.files import read_json, storing, write_atomically
 
 NAME = "compile_commands.json"
@@ -54,7 +53,7 @@ def write(sources: Iterable[KernelSource]) -> list[Path]:
 
 def _command(source: KernelSource) -> dict[str, Any] | None:
     """Return the entry of a source, whose generated headers are written; `None` unless in C++."""
-    recipe = Recipe(**source.language.library(source))
+    recipe = source.language.library(source)
     unit = next(one for one in recipe.given if one.source == source.path)
     if unit.language is not None or unit.compiler is not None:
         return None

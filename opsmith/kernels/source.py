@@ -15,7 +15,7 @@ from opsmith.kernels.libraries.loaded_library import Library
 from opsmith.kernels.toolchain.compilers import Compiler
 from opsmith.kernels.toolchain.devices import Device, get_device
 from opsmith.kernels.toolchain.precompiled import precompiled
-from opsmith.kernels.toolchain.recipe import Recipe, included_by
+from opsmith.kernels.toolchain.recipe import LinkedWith, Recipe, included_by
 from opsmith.kernels.toolchain.toolset import find_toolset
 from opsmith.kernels.toolchain.units import Generated, Unit
 from opsmith.signature.model import Signature
@@ -96,20 +96,12 @@ class Language(ABC):
         """
 
     @abstractmethod
-    def beside(self, source: KernelSource) -> dict[str, Any]:
-        """Return the arguments of `Recipe` that an adapter linked with the object needs.
-
-        Returns:
-            The arguments ``include_dirs``, ``defines`` and ``link_libraries``.
-        """
+    def beside(self, source: KernelSource) -> LinkedWith:
+        """Return what an adapter needs that is linked with the object."""
 
     @abstractmethod
-    def library(self, source: KernelSource) -> dict[str, Any]:
-        """Return the arguments of `Recipe` for the library that registers a kernel with PyTorch.
-
-        Returns:
-            All arguments of `Recipe`.
-        """
+    def library(self, source: KernelSource) -> Recipe:
+        """Return the recipe of the library that registers a kernel with PyTorch."""
 
     def shipped_with(self, source: KernelSource) -> dict[str, Any]:
         """Return what a package records of a library, besides its source.
@@ -233,7 +225,7 @@ class KernelSource:
         if there is not None:
             return there
         self.language.require(self)
-        return Recipe(**self.language.library(self)).build()
+        return self.language.library(self).build()
 
     def _shipped(self) -> Path | None:
         return prebuilt.find(self.path, self.signature.qualname, self.device)
@@ -268,16 +260,16 @@ class KernelSource:
         """
         self.language.require(self, torch=torch != "none")
         beside = self.language.beside(self)
-        beside["include_dirs"] = [*include_dirs, *beside["include_dirs"]]
-        beside["defines"] = [*beside["defines"], *defines]
         return Recipe(
             name,
             generated=generated,
             objects=[self.language.unit(self)],
+            include_dirs=[*include_dirs, *beside["include_dirs"]],
+            defines=[*beside["defines"], *defines],
+            link_libraries=beside["link_libraries"],
             flags=flags,
             torch=torch,
             what=what,
-            **beside,
         ).build()
 
     def expect_edits(self) -> None:
@@ -289,11 +281,11 @@ class KernelSource:
 
     def built(self) -> Path | None:
         """Return the library that `build` would find without compiling, else `None`."""
-        return self._shipped() or Recipe(**self.language.library(self)).find()
+        return self._shipped() or self.language.library(self).find()
 
     def files(self) -> list[Path]:
         """Return the source and the files of the user that it included in the last build."""
-        library = Recipe(**self.language.library(self)).find()
+        library = self.language.library(self).find()
         return [self.path, *(included_by(library) if library is not None else ())]
 
     def load(self) -> Library:

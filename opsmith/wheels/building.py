@@ -19,7 +19,6 @@ from typing import Any
 from opsmith.errors import ExportError
 from opsmith.kernels import DEVICES, HOST, KernelSource
 from opsmith.kernels.libraries import prebuilt
-from opsmith.kernels.toolchain.recipe import Recipe
 from opsmith.system import machine
 from opsmith.system.progress import status
 from opsmith.system.scratch import held_folder, scratch_folder
@@ -187,7 +186,7 @@ def _libraries(
 def _compiled(kernel: KernelSource) -> Path:
     """Build the library of a kernel with the compiler that the environment names now."""
     kernel.language.require(kernel)
-    return Recipe(**kernel.language.library(kernel)).build()
+    return kernel.language.library(kernel).build()
 
 
 def _write(

@@ -7,7 +7,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opsmith.errors import DeclarationError, MissingDependencyError
 from opsmith.kernels.languages.cpp import Cpp
@@ -16,6 +16,7 @@ from opsmith.kernels.toolchain.units import Unit
 
 if TYPE_CHECKING:
     from opsmith.kernels.source import KernelSource
+    from opsmith.kernels.toolchain.recipe import LinkedWith
 
 _KEY = "PrivateUse1"  # torch_npu's
 _DEFAULT_ARCHITECTURE = "dav-2201"  # Atlas A2 and A3
@@ -55,7 +56,7 @@ class AscendC(Cpp):
             compiler=replace(bisheng, flags=("-xcce", f"--npu-arch={_architecture()}")),
         )
 
-    def beside(self, source: KernelSource) -> dict[str, Any]:
+    def beside(self, source: KernelSource) -> LinkedWith:
         """Return the options of C++, and CANN's runtime, which launches by bisheng's code call."""
         beside = super().beside(source)
         folder = _home(source.what) / "lib64"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opsmith.kernels.codegen.argument_struct import require_supported
 from opsmith.kernels.codegen.cache_key import generated_key
 from opsmith.kernels.libraries.loaded_library import Library
 from opsmith.kernels.source import Language
 from opsmith.kernels.toolchain import compilers
+from opsmith.kernels.toolchain.recipe import LinkedWith, Recipe
 from opsmith.kernels.toolchain.units import Generated, Unit
 from opsmith.system.files import key_of
 
@@ -47,7 +48,7 @@ class Cpp(Language):
             explain=explainer(source),
         )
 
-    def beside(self, source: KernelSource) -> dict[str, Any]:
+    def beside(self, source: KernelSource) -> LinkedWith:
         """Return the device's definitions and the source's libraries, to link an adapter with."""
         return {
             "include_dirs": (),
@@ -55,17 +56,16 @@ class Cpp(Language):
             "link_libraries": source.link_libraries,
         }
 
-    def library(self, source: KernelSource) -> dict[str, Any]:
-        """Return the arguments of a `Recipe` for the kernel and its adapter for PyTorch."""
+    def library(self, source: KernelSource) -> Recipe:
+        """Return the recipe of the kernel and its adapter for PyTorch."""
         signature = source.signature
-        return {
+        return Recipe(
+            f"{signature.namespace}__{signature.name}__{source.device}",
+            generated=torch_adapter(source),
+            objects=[self.unit(source)],
+            what=source.what,
             **self.beside(source),
-            "name": f"{signature.namespace}__{signature.name}__{source.device}",
-            "objects": [self.unit(source)],
-            "generated": torch_adapter(source),
-            "torch": "stable",
-            "what": source.what,
-        }
+        )
 
     def load(self, source: KernelSource, path: Path) -> Library:
         """Return the library of the kernel."""

@@ -13,13 +13,14 @@ import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opsmith.errors import BuildError
 from opsmith.kernels.languages.cuda import compiled_by_nvcc, require_cuda
 from opsmith.kernels.libraries.loaded_library import Library
 from opsmith.kernels.source import Language
 from opsmith.kernels.toolchain import compilers
+from opsmith.kernels.toolchain.recipe import LinkedWith, Recipe
 from opsmith.kernels.toolchain.units import INCLUDE, Generated, Unit
 from opsmith.signature.model import Signature
 from opsmith.system.files import source_text
@@ -70,19 +71,19 @@ class TorchLibrary(Language):
             full_torch=True,
         )
 
-    def beside(self, source: KernelSource) -> dict[str, Any]:
+    def beside(self, source: KernelSource) -> LinkedWith:
         """Return the source's libraries."""
         return {"include_dirs": (), "defines": (), "link_libraries": source.link_libraries}
 
-    def library(self, source: KernelSource) -> dict[str, Any]:
-        """Return the arguments of a `Recipe`, whose name is the source file's."""
-        return {
+    def library(self, source: KernelSource) -> Recipe:
+        """Return a recipe whose name is the source file's."""
+        return Recipe(
+            library_name(source),
+            objects=[self.unit(source)],
+            torch="full",
+            what=f"{source.path.name} ({source.device})",
             **self.beside(source),
-            "name": library_name(source),
-            "objects": [self.unit(source)],
-            "torch": "full",
-            "what": f"{source.path.name} ({source.device})",
-        }
+        )
 
     def load(self, source: KernelSource, path: Path) -> Library:
         """Load the library, and register the functions of its Python module, if it has one."""

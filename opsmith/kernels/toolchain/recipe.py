@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from opsmith.errors import BuildError
 from opsmith.kernels.toolchain import compilers, object_cache
@@ -30,6 +30,14 @@ from opsmith.system.scratch import scratch_folder
 _log = logging.getLogger("opsmith")
 
 _LIBRARY_SUFFIX = ".dylib" if platform.system() == "Darwin" else ".so"
+
+
+class LinkedWith(TypedDict):
+    """What an adapter needs that is linked with a kernel's object; see `Recipe`."""
+
+    include_dirs: Sequence[Path | str]
+    defines: Sequence[str]
+    link_libraries: Sequence[str]
 
 
 @dataclass(frozen=True)

@@ -255,7 +255,7 @@ def test_a_file_that_registers_itself_is_one_library_for_operators_of_any_namesp
         for name in ("native_kernels::raised", "native_kernels_too::raised")
     )
     assert here.shares_library(there)
-    assert here.language.library(here)["name"] == there.language.library(there)["name"]
+    assert here.language.library(here).name == there.language.library(there).name
 
 
 def test_a_kernel_that_is_disabled_while_another_loads_it_stays_so(

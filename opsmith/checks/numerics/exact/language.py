@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opsmith.kernels.languages.cpp import Cpp
 from opsmith.kernels.languages.emulated_cuda import INCLUDE, CudaOnCpu
@@ -19,6 +19,7 @@ from opsmith.system.files import key_of
 
 if TYPE_CHECKING:
     from opsmith.kernels.source import KernelSource
+    from opsmith.kernels.toolchain.recipe import LinkedWith
 
 _NATIVE = Path(__file__).parent / "native"
 #: Names the file of the numbers, which opsmith's headers then include.
@@ -49,12 +50,12 @@ class ExactCpp(Cpp):
         only = (f"OPSMITH_EXACT_ONLY={self._keys}",) if self._keys else ()
         return replace(unit, defines=(*unit.defines, *only))
 
-    def beside(self, source: KernelSource) -> dict[str, Any]:
+    def beside(self, source: KernelSource) -> LinkedWith:
         """Return the options that link an adapter with the unit."""
         return defining(super().beside(source))
 
 
-def defining(beside: dict[str, Any]) -> dict[str, Any]:
+def defining(beside: LinkedWith) -> LinkedWith:
     """Return options that link an adapter, with the definition that its numbers are exact."""
     return {**beside, "defines": (*beside["defines"], _DEFINE)}
 
@@ -162,7 +163,7 @@ class ExactCuda(CudaOnCpu):
         after = tuple(f"<{header}>" for header in reversed(_CUDA))
         return with_exact_numbers(source, super().unit(source), headers, after)
 
-    def beside(self, source: KernelSource) -> dict[str, Any]:
+    def beside(self, source: KernelSource) -> LinkedWith:
         """Return the options that link an adapter with the emulator's runtime."""
         return defining(super().beside(source))
 

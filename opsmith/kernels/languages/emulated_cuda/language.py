@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import emulators.cuda
 from emulators.cuda import compiling
@@ -20,7 +20,7 @@ from opsmith.kernels.source import Language
 from opsmith.kernels.toolchain import compilers
 from opsmith.kernels.toolchain.cmake import RELEASE, options_of
 from opsmith.kernels.toolchain.devices import DEVICES
-from opsmith.kernels.toolchain.recipe import Recipe
+from opsmith.kernels.toolchain.recipe import LinkedWith, Recipe
 from opsmith.kernels.toolchain.toolset import find_toolset
 from opsmith.kernels.toolchain.units import Generated, Unit
 
@@ -124,7 +124,7 @@ class CudaOnCpu(Emulation, Cuda):
         )
         return unit, (_BEGINS_WITH,)
 
-    def beside(self, source: KernelSource) -> dict[str, Any]:
+    def beside(self, source: KernelSource) -> LinkedWith:
         """Return the options that link an adapter with the emulator's runtime."""
         library = runtime(_sanitizers(source), tuple(filter(_is_warp, source.flags)))
         return {
@@ -138,17 +138,16 @@ class CudaOnCpu(Emulation, Cuda):
             return ()
         return watching_flags(source)
 
-    def library(self, source: KernelSource) -> dict[str, Any]:
-        """Return the arguments of a `Recipe` that registers the kernel for tensors on the CPU."""
+    def library(self, source: KernelSource) -> Recipe:
+        """Return the recipe of a library that registers the kernel for tensors on the CPU."""
         signature = source.signature
-        return {
+        return Recipe(
+            f"{signature.namespace}__{signature.name}__cuda_on_cpu",
+            generated=torch_adapter(source, "cpu"),
+            objects=[self.unit(source)],
+            what=f"{signature.qualname} (cuda, on the CPU)",
             **self.beside(source),
-            "name": f"{signature.namespace}__{signature.name}__cuda_on_cpu",
-            "objects": [self.unit(source)],
-            "generated": torch_adapter(source, "cpu"),
-            "torch": "stable",
-            "what": f"{signature.qualname} (cuda, on the CPU)",
-        }
+        )
 
 
 def flags_for_lines(what: str) -> tuple[str, ...]:

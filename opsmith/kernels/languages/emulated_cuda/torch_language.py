@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from emulators.cuda.compiling import ALIASING, INCLUDE, RUNTIME, common_flags
 from opsmith.kernels.languages.emulated_cuda.language import (
@@ -17,7 +17,7 @@ from opsmith.kernels.languages.emulated_cuda.language import (
     watching_flags,
 )
 from opsmith.kernels.languages.torch_library import TorchLibrary, is_module, library_name
-from opsmith.kernels.toolchain.recipe import Recipe
+from opsmith.kernels.toolchain.recipe import LinkedWith, Recipe
 from opsmith.kernels.toolchain.units import Generated, Unit
 from opsmith.system.files import source_text
 
@@ -72,7 +72,7 @@ class TorchCudaOnCpu(Emulation, TorchLibrary):
         whole = any(map(_WHOLE.search, unit.generated.render().values()))
         return replace(unit, defines=(*unit.defines, "OPSMITH_WHOLE_TORCH")) if whole else unit
 
-    def beside(self, source: KernelSource) -> dict[str, Any]:
+    def beside(self, source: KernelSource) -> LinkedWith:
         """Return the options that link an adapter with the emulator's runtime."""
         library = runtime(())
         return {

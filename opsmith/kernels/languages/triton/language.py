@@ -28,6 +28,7 @@ from opsmith.system.files import key_of
 
 if TYPE_CHECKING:
     from opsmith.kernels.source import KernelSource
+    from opsmith.kernels.toolchain.recipe import LinkedWith
 
 _TEMPLATE = Path(__file__).with_name("launch.cpp.j2")
 
@@ -78,7 +79,7 @@ class Triton(Cpp):
             explain=None,  # opsmith generates this source
         )
 
-    def beside(self, source: KernelSource) -> dict[str, Any]:
+    def beside(self, source: KernelSource) -> LinkedWith:
         """Return the options of C++, and the libraries that a launch needs."""
         paths = torch_paths()
         # The first library has the function for the current stream.
