@@ -9,7 +9,8 @@ from __future__ import annotations
 import gc
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -189,11 +190,21 @@ class _Timed:
         product = torch.empty_like(one)
         return lambda: torch.mm(one, one, out=product)
 
-    def _quiet(self, request: dict[str, Any]) -> _Quiet:
-        """Flush the caches, report that everything is ready, and wait for the signal to go."""
+    @contextmanager
+    def _quiet(self, request: dict[str, Any]) -> Iterator[list[list[Any]]]:
+        """Flush the caches, report that everything is ready, and wait for the signal to go.
+
+        Yields the changes of arguments that the signal holds. No garbage is collected in the block.
+        """
         self._flush(request["flush"])
         self._synchronise()
-        return _Quiet(self._requests, self._answers, request["number"])
+        gc.collect()
+        gc.disable()
+        try:
+            answer(self._answers, request=request["number"], event="ready")
+            yield json.loads(self._requests.readline())
+        finally:
+            gc.enable()
 
     def _flush(self, size: int) -> None:
         import torch
@@ -238,26 +249,6 @@ def _memories(bound: Any) -> set[int]:
 
 def _copied(results: list[Any]) -> list[Any]:
     return [result.detach().cpu().clone() for result in results]
-
-
-class _Quiet:
-    """A period without garbage collection, which begins when the signal to go arrives."""
-
-    def __init__(self, requests: Any, answers: int, number: int) -> None:
-        self._requests = requests
-        self._answers = answers
-        self._number = number
-
-    def __enter__(self) -> list[list[Any]]:
-        """Wait, and return the changes of arguments that the signal to go holds."""
-        gc.collect()
-        gc.disable()
-        answer(self._answers, request=self._number, event="ready")
-        changes: list[list[Any]] = json.loads(self._requests.readline())
-        return changes
-
-    def __exit__(self, *error: object) -> None:
-        gc.enable()
 
 
 if __name__ == "__main__":
