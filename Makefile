@@ -234,6 +234,7 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/monitor.py
 	$(BIN)/python benchmarks/vectors.py
 	$(BIN)/python benchmarks/build_time.py
+	$(BIN)/python benchmarks/check_time.py
 	$(BIN)/python benchmarks/bev_pool_v2.py
 	$(BIN)/python benchmarks/custom_class.py
 	$(BIN)/python benchmarks/aotinductor.py

@@ -1,5 +1,6 @@
 """The command `opsmith check`: parse, run, print the report."""
 
+import gc
 import os
 import time
 from collections import Counter
@@ -300,6 +301,7 @@ def check(
         names = [name.strip() for listed in select or () for name in listed.split(",")]
         selected = [name for name in names if name] or (list(checks.QUICK) if quick else None)
         names = [one.name for one in checks_of(selected, flags)]
+    gc.freeze()  # no collection in a fork examines, and thereby copies, what is imported
     state = None
     if watch:
         from opsmith.cli import watch as watching
