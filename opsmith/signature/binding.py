@@ -20,7 +20,7 @@ from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Parameter, ScalarType, SequenceType, TensorType
 from opsmith.signature.sizes import expressions
 from opsmith.signature.sizes.conditions import Condition, unsatisfied
-from opsmith.signature.sizes.expressions import Integer, Name
+from opsmith.signature.sizes.expressions import AnySize, Integer, Name
 from opsmith.signature.sizes.shapes import Fixed, Variadic, show_sizes
 
 Check = Callable[[Any, Callable[[], str]], None]
@@ -31,7 +31,7 @@ Check = Callable[[Any, Callable[[], str]], None]
 class TensorInfo:
     """The properties of a tensor that are compared; `shape` may hold symbolic sizes."""
 
-    shape: Sequence[Any]
+    shape: Sequence[AnySize]
     dtype: str
     device: str = "cpu"
 
@@ -48,8 +48,8 @@ class Bindings:
         by: the argument that fixed each name (and ``device``), and each dtype variable by position.
     """
 
-    dims: dict[str, Any] = field(default_factory=dict)
-    variadic: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    dims: dict[str, AnySize] = field(default_factory=dict)
+    variadic: dict[str, tuple[AnySize, ...]] = field(default_factory=dict)
     dtypes: list[str | None] = field(default_factory=list)
     device: str | None = None
     by: dict[str | int, str] = field(default_factory=dict)
@@ -127,8 +127,8 @@ def result_shapes(
     bindings: Bindings,
     scalars: Mapping[str, Any],
     check: Check = require,
-    data_dependent: Mapping[str, Any] | None = None,
-) -> list[tuple[Any, ...]]:
+    data_dependent: Mapping[str, AnySize] | None = None,
+) -> list[tuple[AnySize, ...]]:
     """Return the shape of each result of a call; the signature must be `shaped`.
 
     Args:
@@ -139,9 +139,9 @@ def result_shapes(
         data_dependent: the sizes of the data-dependent dimensions, if known.
     """
     dims = {**bindings.dims, **(data_dependent or {})}
-    found: list[tuple[Any, ...]] = []
+    found: list[tuple[AnySize, ...]] = []
     for result in signature.results:
-        sizes: list[Any] = []
+        sizes: list[AnySize] = []
         for dim in signature.result_dims(result):
             if isinstance(dim, Variadic):
                 sizes.extend(bindings.variadic[str(dim.name)])
@@ -319,7 +319,7 @@ class _Binder:
         info: TensorInfo,
         dim: Variadic,
         axis: int,
-        sizes: tuple[Any, ...],
+        sizes: tuple[AnySize, ...],
     ) -> None:
         if dim.name is None:
             return

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from opsmith.signature.sizes import expressions
-from opsmith.signature.sizes.expressions import Expression, Integer
+from opsmith.signature.sizes.expressions import AnySize, Expression, Integer
 
 LARGEST = 2**63 - 1
 """The limit at which sums and products of sizes stop growing, in C++ too."""
@@ -27,13 +27,13 @@ class Bound:
         """The expression as a text; `None` if it is a number."""
         return None if isinstance(self.value, float | Integer) else str(self)
 
-    def number(self, dims: Mapping[str, Any], scalars: Mapping[str, Any]) -> Any:
+    def number(self, dims: Mapping[str, AnySize], scalars: Mapping[str, Any]) -> Any:
         """Return the value of the bound in a call."""
         if isinstance(self.value, float):
             return self.value
         return expressions.evaluate(self.value, dims, scalars)
 
-    def shown(self, dims: Mapping[str, Any], scalars: Mapping[str, Any]) -> str:
+    def shown(self, dims: Mapping[str, AnySize], scalars: Mapping[str, Any]) -> str:
         """Return the number, followed by the expression if it is not a number: ``9 (N)``."""
         reason = "" if self.reason is None else f" ({self.reason})"
         return f"{self.number(dims, scalars)}{reason}"
@@ -177,8 +177,8 @@ class PartStarts(Constraint):
 
 
 def range_limits(
-    range_: ValueRange, dims: Mapping[str, Any], scalars: Mapping[str, Any]
-) -> tuple[Any, Any]:
+    range_: ValueRange, dims: Mapping[str, AnySize], scalars: Mapping[str, Any]
+) -> tuple[AnySize, AnySize]:
     """Return the lowest and highest allowed value (but see `ValueRange.above`); `None` if open."""
     low = None if range_.low is None else range_.low.number(dims, scalars)
     if range_.high is None:
@@ -187,7 +187,7 @@ def range_limits(
     return low, high - 1 if range_.exclusive else high
 
 
-def range_text(range_: ValueRange, dims: Mapping[str, Any], scalars: Mapping[str, Any]) -> str:
+def range_text(range_: ValueRange, dims: Mapping[str, AnySize], scalars: Mapping[str, Any]) -> str:
     """Return the condition with its numbers, followed by its expressions in parentheses."""
     low, high = range_limits(range_, dims, scalars)
     if range_.start is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from opsmith.signature.parameters import Parameter
 from opsmith.signature.sizes import expressions
-from opsmith.signature.sizes.expressions import Binary, Call, Expression, Integer, Name
+from opsmith.signature.sizes.expressions import AnySize, Binary, Call, Expression, Integer, Name
 from opsmith.signature.sizes.shapes import Fixed
 
 
@@ -40,7 +40,9 @@ class Equation:
         """The factor as messages show it; `None` for a number."""
         return None if isinstance(self.factor, Integer) else expressions.text(self.factor)
 
-    def numbers(self, dims: Mapping[str, Any], scalars: Mapping[str, Any]) -> tuple[Any, Any]:
+    def numbers(
+        self, dims: Mapping[str, AnySize], scalars: Mapping[str, Any]
+    ) -> tuple[AnySize, AnySize]:
         """Return `factor` and `rest` in a call."""
         return (
             expressions.evaluate(self.factor, dims, scalars),
@@ -48,7 +50,9 @@ class Equation:
         )
 
 
-def refused_size(equation: Equation, dim: Fixed, size: Any, factor: Any, rest: Any) -> str:
+def refused_size(
+    equation: Equation, dim: Fixed, size: AnySize, factor: AnySize, rest: AnySize
+) -> str:
     """Say why a size binds no name: no integer fits, or every one does. C++ has the same words."""
     name = equation.name
     if factor == 0:

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Parameter
+from opsmith.signature.sizes.expressions import AnySize
 from opsmith.signature.sizes.shapes import Shape, Unnamed, Variadic, show_sizes
 
 #: A condition (perhaps symbolic), and a function that returns the message if it fails.
@@ -63,7 +64,7 @@ class ItemSizes:
 
     def __init__(self) -> None:
         self._lists: dict[str, tuple[str, int]] = {}
-        self._sizes: dict[tuple[str, int], tuple[Any, ...]] = {}
+        self._sizes: dict[tuple[str, int], tuple[AnySize, ...]] = {}
 
     def of_list(self, parameter: Parameter, count: int) -> Iterator[Found]:
         """Yield what must hold for the number of tensors in a list."""
@@ -78,7 +79,9 @@ class ItemSizes:
                 ),
             )
 
-    def of_item(self, parameter: Parameter, place: int, shape: Sequence[Any]) -> Iterator[Found]:
+    def of_item(
+        self, parameter: Parameter, place: int, shape: Sequence[AnySize]
+    ) -> Iterator[Found]:
         """Yield what must hold for the sizes of the tensor at one place of a list."""
         type_ = parameter.tensor_type
         assert type_ is not None
@@ -93,8 +96,8 @@ class ItemSizes:
             def message(
                 dim: Unnamed | Variadic = dim,
                 start: int = start,
-                sizes: tuple[Any, ...] = sizes,
-                expected: tuple[Any, ...] = expected,
+                sizes: tuple[AnySize, ...] = sizes,
+                expected: tuple[AnySize, ...] = expected,
             ) -> str:
                 found, wanted = (
                     (f"dimensions from {start} ({dim}) are {show_sizes(sizes)}", show_sizes)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from opsmith.signature.annotations import Selects
 from opsmith.signature.constraints import Column, Constraint, ValueRange, range_limits
 from opsmith.signature.dtypes import INTEGRAL, DTypes
+from opsmith.signature.sizes.expressions import AnySize
 from opsmith.signature.sizes.shapes import Shape
 
 Kind = Literal["int", "float", "bool", "str"]
@@ -166,7 +167,9 @@ class Parameter:
         rest = tuple(c for c in self.constraints if not isinstance(c, Column))
         return replace(self, constraints=rest)
 
-    def limits(self, dims: Mapping[str, Any], scalars: Mapping[str, Any]) -> tuple[Any, Any]:
+    def limits(
+        self, dims: Mapping[str, AnySize], scalars: Mapping[str, Any]
+    ) -> tuple[AnySize, AnySize]:
         """Return the least and the largest value that the ranges allow; `None` for an open side."""
         every = [range_limits(range_, dims, scalars) for range_ in self.ranges]
         lows, highs = ([pair[side] for pair in every if pair[side] is not None] for side in (0, 1))

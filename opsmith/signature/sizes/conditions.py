@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from opsmith.signature.sizes import expressions
-from opsmith.signature.sizes.expressions import Binary, Call, Expression, Integer, Name, Scalar
+from opsmith.signature.sizes.expressions import (
+    AnySize,
+    Binary,
+    Call,
+    Expression,
+    Integer,
+    Name,
+    Scalar,
+)
 
 COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq,
@@ -28,7 +36,7 @@ class SizeComparison:
     op: str
     right: Expression
 
-    def holds(self, dims: Mapping[str, Any], scalars: Mapping[str, Any]) -> bool:
+    def holds(self, dims: Mapping[str, AnySize], scalars: Mapping[str, Any]) -> bool:
         """Return whether the comparison is true; a division by zero is not.
 
         Raises:
@@ -59,7 +67,7 @@ class Condition:
     text: str
     comparisons: tuple[SizeComparison, ...]
 
-    def holds(self, dims: Mapping[str, Any], scalars: Mapping[str, Any]) -> bool:
+    def holds(self, dims: Mapping[str, AnySize], scalars: Mapping[str, Any]) -> bool:
         """Return whether every comparison is true; see `SizeComparison.holds`."""
         return all(comparison.holds(dims, scalars) for comparison in self.comparisons)
 
@@ -214,7 +222,7 @@ def _linear(expression: Expression, factor: int = 1) -> _Linear:
 
 
 def unsatisfied(
-    condition: Condition, dims: Mapping[str, Any], scalars: Mapping[str, Any]
+    condition: Condition, dims: Mapping[str, AnySize], scalars: Mapping[str, Any]
 ) -> Iterator[tuple[Any, Callable[[], str]]]:
     """Yield each comparison with its message, which C++ gives in the same words.
 

@@ -14,6 +14,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+#: An int, or the symbol that PyTorch has for one while it traces, which this package cannot name.
+AnySize = Any
+
 
 @dataclass(frozen=True)
 class Integer:
@@ -72,7 +75,7 @@ _COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.GtE: ">=",
 }
 _PRECEDENCE = {"+": 1, "-": 1, "*": 2, "//": 2, "%": 2}
-_EVALUATE: dict[str, Callable[[Any, Any], Any]] = {
+_EVALUATE: dict[str, Callable[[AnySize, AnySize], AnySize]] = {
     "+": lambda left, right: left + right,
     "-": lambda left, right: left - right,
     "*": lambda left, right: left * right,
@@ -81,10 +84,12 @@ _EVALUATE: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def _extreme(plain: Callable[[Any, Any], Any], symbolic: str) -> Callable[[Any, Any], Any]:
+def _extreme(
+    plain: Callable[[Any, Any], Any], symbolic: str
+) -> Callable[[AnySize, AnySize], AnySize]:
     """Return `plain`, which for a symbolic size gives a symbol rather than compare."""
 
-    def chosen(left: Any, right: Any) -> Any:
+    def chosen(left: AnySize, right: AnySize) -> AnySize:
         for one, other in ((left, right), (right, left)):
             if hasattr(one, symbolic):  # PyTorch's SymInt
                 return getattr(one, symbolic)(other)
@@ -206,7 +211,9 @@ def _convert(node: ast.expr, text: str, scalars: frozenset[str]) -> Expression:
     )
 
 
-def evaluate(expression: Expression, dims: Mapping[str, Any], scalars: Mapping[str, Any]) -> Any:
+def evaluate(
+    expression: Expression, dims: Mapping[str, AnySize], scalars: Mapping[str, Any]
+) -> Any:
     """Return the value of `expression`: an `int`, or a symbolic int if a size is symbolic.
 
     Raises:

@@ -7,10 +7,9 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from opsmith.signature.sizes import expressions
-from opsmith.signature.sizes.expressions import Expression, ExpressionError, Name
+from opsmith.signature.sizes.expressions import AnySize, Expression, ExpressionError, Name
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,7 @@ def bound_by(dims: Iterable[Dim]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def show_sizes(sizes: Sequence[Any]) -> str:
+def show_sizes(sizes: Sequence[AnySize]) -> str:
     """Return ``(1, 6, 16)``; a single size as ``(3,)``, as Python writes tuples."""
     inner = ", ".join(str(size) for size in sizes)
     return f"({inner},)" if len(sizes) == 1 else f"({inner})"

@@ -10,7 +10,15 @@ from typing import Any
 from opsmith.signature.model import Signature
 from opsmith.signature.sizes import expressions
 from opsmith.signature.sizes.conditions import SizeComparison
-from opsmith.signature.sizes.expressions import Binary, Call, Expression, Integer, Name, Scalar
+from opsmith.signature.sizes.expressions import (
+    AnySize,
+    Binary,
+    Call,
+    Expression,
+    Integer,
+    Name,
+    Scalar,
+)
 from opsmith.signature.sizes.shapes import Fixed
 
 #: The largest size that is looked for.
@@ -53,7 +61,7 @@ class Fitting:
         return name in self._reading
 
     def fits(
-        self, name: str, value: Any, dims: Mapping[str, Any], scalars: Mapping[str, Any]
+        self, name: str, value: Any, dims: Mapping[str, AnySize], scalars: Mapping[str, Any]
     ) -> bool:
         """Return whether a value of a dimension or an argument fits the known ones."""
         if name in self.signature.by_name:
@@ -70,7 +78,7 @@ class Fitting:
         self,
         name: str,
         preferred: Sequence[int],
-        dims: Mapping[str, Any],
+        dims: Mapping[str, AnySize],
         scalars: Mapping[str, Any],
         taken: Collection[int] = (),
     ) -> list[int]:
@@ -97,7 +105,7 @@ class Fitting:
         return found
 
     def beyond(
-        self, name: str, lowest: int, dims: Mapping[str, Any], scalars: Mapping[str, Any]
+        self, name: str, lowest: int, dims: Mapping[str, AnySize], scalars: Mapping[str, Any]
     ) -> list[int]:
         """Return a few values, from `lowest` upwards, of an int argument that fit the known ones.
 
