@@ -12,22 +12,15 @@ from __future__ import annotations
 
 from opsmith.bench.figures import Benchmark, Figure, FileError
 from opsmith.bench.inputs import NothingToTimeError
-from opsmith.bench.mesh import Communications, MeshError, Placed, Step
-from opsmith.bench.mesh import run as on_meshes
 from opsmith.bench.runner import NoSuchContestantError, run
 from opsmith.sources.import_location import NotLocatedError
 
 __all__ = [
     "Benchmark",
-    "Communications",
     "Figure",
     "FileError",
-    "MeshError",
     "NoSuchContestantError",
     "NotLocatedError",
     "NothingToTimeError",
-    "Placed",
-    "Step",
-    "on_meshes",
     "run",
 ]

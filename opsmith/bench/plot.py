@@ -16,7 +16,6 @@ text { font: 13px system-ui, sans-serif; fill: #1f2328; }
 .title { font-weight: 600; }
 .note { fill: #656d76; }
 .bar { fill: #3b82c4; }
-.second { fill: #c47f3b; }
 .reference { fill: #8c959f; }
 .spread { stroke: #1f2328; stroke-width: 1.5; }
 @media (prefers-color-scheme: dark) {
@@ -78,7 +77,7 @@ def _middle(figure: Figure) -> tuple[float, float]:
 
 
 def picture(title: str) -> ElementTree.Element:
-    """Return an empty picture in the colours that all of opsmith's pictures share."""
+    """Return an empty picture in colours for paper and for a dark screen."""
     root = ElementTree.Element("svg", xmlns="http://www.w3.org/2000/svg", role="img")
     ElementTree.SubElement(root, "title").text = title
     ElementTree.SubElement(root, "style").text = _STYLE

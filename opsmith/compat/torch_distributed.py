@@ -8,14 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from opsmith.compat.patch import Patch
-
 #: The module of DTensor. Public; a text, since nothing here imports it.
 DTENSORS = "torch.distributed.tensor"
-
-#: Private: ``torch.distributed.tensor._redistribute``, since 2.5. The logger of advice on how to
-#: make a mesh. Without it, the advice is printed.
-REDISTRIBUTIONS_LOGGER = "torch.distributed.tensor._redistribute"
 
 
 def has_strategy(overload: Any) -> bool:
@@ -108,21 +102,3 @@ def outside_modes() -> AbstractContextManager[Any]:
     from torch.utils._python_dispatch import _disable_current_modes
 
     return _disable_current_modes()
-
-
-def _mesh_environment() -> Any:
-    """Return the owner of a method that asks how many devices a host has.
-
-    Private: ``torch.distributed.device_mesh._mesh_resources``, since 2.2.
-    """
-    from torch.distributed.device_mesh import _mesh_resources
-
-    return _mesh_resources
-
-
-#: Lets PyTorch compare the costs of redistributions on a mesh of ranks that compute nothing.
-#:
-#: Private: ``torch.distributed.device_mesh._MeshEnv.num_devices_per_host``, since 2.2. Without it,
-#: ``opsmith bench --mesh`` says nothing of references. A mesh of meta tensors has no devices that
-#: could be counted; hosts of eight are the most common.
-hosts_of_eight = Patch(_mesh_environment, "num_devices_per_host", lambda _: lambda *_: 8)

@@ -1,7 +1,6 @@
 """The command `opsmith bench`: parse, run, print the figures."""
 
 import json
-import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,9 +10,6 @@ from opsmith.cli import output
 from opsmith.cli.options import AsJson, Debug, Files, in_a_folder
 
 app = typer.Typer()
-
-#: The most ranks of a mesh, for each of which PyTorch notes its groups, and the most dimensions.
-_RANKS, _MESH_DIMS = 1 << 16, 3
 
 
 def parse_size(text: str) -> dict[str, int]:
@@ -31,28 +27,6 @@ def parse_size(text: str) -> dict[str, int]:
             )
         found[name.strip()] = int(size)
     return found
-
-
-def parse_mesh(text: str) -> tuple[int, ...]:
-    """Parse ``64x8`` into the sizes of a mesh's dimensions.
-
-    Raises:
-        BadParameter: the text has another form, or there are fewer than 2 or too many ranks.
-    """
-    parts = text.split("x")
-    if not all(part.isdecimal() and int(part) for part in parts):
-        raise typer.BadParameter(
-            f"{text!r}: expected the number of ranks along each dimension, as in 8 or 64x8",
-            param_hint="--mesh",
-        )
-    sizes = tuple(map(int, parts))
-    if not 2 <= math.prod(sizes) <= _RANKS or len(sizes) > _MESH_DIMS:
-        raise typer.BadParameter(
-            f"{text!r} has {math.prod(sizes)} ranks in {len(sizes)} dimensions; expected 2 to "
-            f"{_RANKS} in at most {_MESH_DIMS}",
-            param_hint="--mesh",
-        )
-    return sizes
 
 
 def _in_svg(path: Path | None) -> Path | None:
@@ -98,13 +72,6 @@ def bench(
             help="Time only this contestant beside the reference; may be repeated.",
         ),
     ] = None,
-    mesh: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="64x8",
-            help="Count the bytes that ranks of such a mesh would send; may be repeated.",
-        ),
-    ] = None,
     candidate: Annotated[
         Path | None,
         typer.Option(
@@ -146,9 +113,6 @@ def bench(
 ) -> None:
     """Time every kernel and runtime of an operator beside its reference.
 
-    With --mesh, nothing is timed: bytes and collectives of a step are counted, for each
-    placement of the arguments, on ranks that this machine does not need to have.
-
     Exit code 1: a result was wrong, a time is not possible, something failed, or is slower than
     in the file of --compare.
     """
@@ -165,15 +129,6 @@ def bench(
     if candidate is not None and not candidate.is_file():
         raise typer.BadParameter(f"no such file: {candidate}", param_hint="--candidate")
     sizes = [parse_size(text) for text in size or ()]
-    if mesh:
-        others = {"--only": only, "--candidate": candidate, "--compare": compare}
-        for option in (name for name, given in others.items() if given):
-            raise typer.BadParameter(
-                f"--mesh counts what ranks send and times nothing, so it takes no {option}",
-                param_hint="--mesh",
-            )
-        _count(files, [parse_mesh(text) for text in mesh], sizes, dtype, save, plot, as_json)
-        return
     before = benchmarks.Benchmark.load(compare) if compare is not None else None
     with status(f"importing {', '.join(files)}"):
         operators = list(import_all(files))
@@ -210,44 +165,6 @@ def bench(
         print(json.dumps(document, indent=2))
     slower = any(change.verdict == "slower" for change in changed)
     raise typer.Exit(0 if result.ok and not slower else 1)
-
-
-def _count(
-    files: list[str],
-    meshes: list[tuple[int, ...]],
-    sizes: list[dict[str, int]],
-    dtype: str | None,
-    save: Path | None,
-    plot: Path | None,
-    as_json: bool,
-) -> None:
-    """Count what meshes of ranks send, and print, save and draw it."""
-    import opsmith.bench as benchmarks
-    from opsmith.bench import mesh_report
-    from opsmith.sources.importing import import_all
-    from opsmith.system.files import write_output
-
-    operators = list(import_all(files))
-    _require_whole(operators, sizes)
-    console = output.stderr() if as_json else output.stdout(80)
-    with output.progress(console) as progress:
-        found = benchmarks.on_meshes(
-            operators,
-            meshes,
-            sizes=sizes,
-            dtype=dtype,
-            progress=progress,
-            on_group=lambda rows, notes: show(console, mesh_report.lines(rows, notes)),
-        )
-    show(console, mesh_report.ending())
-    if save is not None:
-        write_output(save, found.to_json() + "\n")
-        output.say(f"wrote {save}")
-    if plot is not None:
-        write_output(plot, mesh_report.to_svg(found.rows))
-        output.say(f"wrote {plot}")
-    if as_json:
-        print(found.to_json())
 
 
 def show(console: Any, lines: Any) -> None:
