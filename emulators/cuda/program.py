@@ -34,7 +34,7 @@ _BEGINS_WITH = "emulated/cuda.h"
 _NAME_OF_CUDA = re.compile(
     r"^(?P<path>[^\n:]+):(?P<line>\d+):\d+: error: [^\n]*?['‘](?:const |struct |class )?"
     r"(?P<name>(?:cuda|cu)[A-Z]\w*|(?:cublas|curand|cufft|cusparse|cusolver|cudnn|nccl|nvtx)\w*"
-    r"|CU(?:DA|BLAS)?_\w+|__\w+)",
+    r"|CU(?:DA|BLAS)?_\w+|__\w+)(?:['’] has no member named ['‘](?P<member>\w+))?",
     re.MULTILINE,
 )
 _ERROR = re.compile(r"^([^\n:]+):(\d+):\d+: (?:fatal )?error: ([^\n]+)", re.MULTILINE)
@@ -144,13 +144,15 @@ def _compiled(source: Path, folder: Path, options: Options) -> Path:
     text = folder / f"{source.stem}.cpp"
     text.write_text(f"#include <{_BEGINS_WITH}>\n{rewrite(code)}", errors="surrogateescape")
     library, binary, made = _runtime(words), folder / source.stem, folder / "program.o"
+    # Programs rely on integers that wrap, and no tool of CUDA's minds.
+    as_nvcc, wraps = (compiling.ALIASING, "-fwrapv"), ("-fno-sanitize=signed-integer-overflow",)
     watched = (*compiling.line_flags(gcc=gcc), *compiling.watching_flags(gcc=gcc))
     wrapped = (f"--wrap={name}" for name in ("memcpy", "memmove", "memset"))
     words_of_link = (*wrapped, *compiling.APART, f"-rpath,{library.parent}")
     linked = [f"-Wl,{word}" for word in words_of_link]
     # The link is a step of its own, without the sanitizers' libraries.
     for command in (
-        [*compiler, "-O1", "-fPIE", compiling.ALIASING, *watched, "-c", str(text), "-o", str(made)],
+        [*compiler, "-O1", "-fPIE", *as_nvcc, *watched, *wraps, "-c", str(text), "-o", str(made)],
         [*words, "-pie", str(made), "-o", str(binary), str(library), *linked],
     ):
         run = subprocess.run(command, capture_output=True, text=True, errors="replace")
@@ -166,8 +168,9 @@ def _refusal(said: str, source: Path) -> NotRunError:
         return NotRunError(f"{source.name} has no main: a whole program is needed", 2)
     name = _NAME_OF_CUDA.search(said)
     if name is not None:
+        whole = f"{name['name']}::{name['member']}" if name["member"] else name["name"]
         where = f"{Path(name['path']).name}:{name['line']}"
-        what = f"{name['name']}, at {where}, which is not emulated, or no name of CUDA's"
+        what = f"{whole}, at {where}, which is not emulated, or no name of CUDA's"
         return NotRunError(f"not emulated: it uses {what}", INCOMPLETE)
     if undefined is not None:
         what = f"{undefined[1]} is declared, and in no file of this program's"

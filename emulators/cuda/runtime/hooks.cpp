@@ -77,46 +77,38 @@ HOOK void __tsan_init() {}
 
 // The host code's own atomics, such as the counter of calls and flags of the standard library, stay
 // atomic.
-#define OPSMITH_ATOMICS(bits, type)                                                         \
-  HOOK type __tsan_atomic##bits##_load(const volatile type* at, int) {                      \
-    return __atomic_load_n(at, __ATOMIC_SEQ_CST);                                           \
-  }                                                                                         \
-  HOOK void __tsan_atomic##bits##_store(volatile type* at, type value, int) {               \
-    __atomic_store_n(at, value, __ATOMIC_SEQ_CST);                                          \
-  }                                                                                         \
-  HOOK type __tsan_atomic##bits##_exchange(volatile type* at, type value, int) {            \
-    return __atomic_exchange_n(at, value, __ATOMIC_SEQ_CST);                                \
-  }                                                                                         \
-  HOOK type __tsan_atomic##bits##_fetch_add(volatile type* at, type value, int) {           \
-    return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST);                                 \
-  }                                                                                         \
-  HOOK type __tsan_atomic##bits##_fetch_sub(volatile type* at, type value, int) {           \
-    return __atomic_fetch_sub(at, value, __ATOMIC_SEQ_CST);                                 \
-  }                                                                                         \
-  HOOK type __tsan_atomic##bits##_fetch_and(volatile type* at, type value, int) {           \
-    return __atomic_fetch_and(at, value, __ATOMIC_SEQ_CST);                                 \
-  }                                                                                         \
-  HOOK type __tsan_atomic##bits##_fetch_or(volatile type* at, type value, int) {            \
-    return __atomic_fetch_or(at, value, __ATOMIC_SEQ_CST);                                  \
-  }                                                                                         \
-  HOOK type __tsan_atomic##bits##_fetch_xor(volatile type* at, type value, int) {           \
-    return __atomic_fetch_xor(at, value, __ATOMIC_SEQ_CST);                                 \
-  }                                                                                         \
-  HOOK int __tsan_atomic##bits##_compare_exchange_strong(volatile type* at, type* expected, \
+#define OPSMITH_ATOMIC(bits, type, name, intrinsic)                            \
+  HOOK type __tsan_atomic##bits##_##name(volatile type* at, type value, int) { \
+    return intrinsic(at, value, __ATOMIC_SEQ_CST);                             \
+  }
+#define OPSMITH_EXCHANGE(bits, type, name)                                                  \
+  HOOK int __tsan_atomic##bits##_compare_exchange_##name(volatile type* at, type* expected, \
                                                          type value, int, int) {            \
     return __atomic_compare_exchange_n(at, expected, value, 0, __ATOMIC_SEQ_CST,            \
                                        __ATOMIC_SEQ_CST);                                   \
-  }                                                                                         \
-  HOOK int __tsan_atomic##bits##_compare_exchange_weak(volatile type* at, type* expected,   \
-                                                       type value, int, int) {              \
-    return __atomic_compare_exchange_n(at, expected, value, 0, __ATOMIC_SEQ_CST,            \
-                                       __ATOMIC_SEQ_CST);                                   \
   }
+#define OPSMITH_ATOMICS(bits, type)                                           \
+  HOOK type __tsan_atomic##bits##_load(const volatile type* at, int) {        \
+    return __atomic_load_n(at, __ATOMIC_SEQ_CST);                             \
+  }                                                                           \
+  HOOK void __tsan_atomic##bits##_store(volatile type* at, type value, int) { \
+    __atomic_store_n(at, value, __ATOMIC_SEQ_CST);                            \
+  }                                                                           \
+  OPSMITH_ATOMIC(bits, type, exchange, __atomic_exchange_n)                   \
+  OPSMITH_ATOMIC(bits, type, fetch_add, __atomic_fetch_add)                   \
+  OPSMITH_ATOMIC(bits, type, fetch_sub, __atomic_fetch_sub)                   \
+  OPSMITH_ATOMIC(bits, type, fetch_and, __atomic_fetch_and)                   \
+  OPSMITH_ATOMIC(bits, type, fetch_or, __atomic_fetch_or)                     \
+  OPSMITH_ATOMIC(bits, type, fetch_xor, __atomic_fetch_xor)                   \
+  OPSMITH_EXCHANGE(bits, type, strong)                                        \
+  OPSMITH_EXCHANGE(bits, type, weak)
 OPSMITH_ATOMICS(8, uint8_t)
 OPSMITH_ATOMICS(16, uint16_t)
 OPSMITH_ATOMICS(32, uint32_t)
 OPSMITH_ATOMICS(64, uint64_t)
 #undef OPSMITH_ATOMICS
+#undef OPSMITH_EXCHANGE
+#undef OPSMITH_ATOMIC
 HOOK void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 HOOK void __tsan_atomic_signal_fence(int) {}
 

@@ -1,14 +1,18 @@
 """Whole programs run as they are: right ones pass, and each fault is told with its lines."""
 
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from emulators.cuda.program import NotRunError, Options, run_program
 
 pytestmark = pytest.mark.built
+
+REPOSITORY = Path(__file__).parents[3]
 
 KEEPS = "__global__ void k(float* y) { y[threadIdx.x] = 1; }\n"
 ADDS = """
@@ -41,6 +45,18 @@ def marked(path, mark):
 # --- right programs ------------------------------------------------------------------------------
 
 RIGHT = {
+    "wraps": """#include <cuda_profiler_api.h>
+__global__ void square(int* x) { *x *= *x; }
+int main(int, char**) {
+  int* x;
+  cudaMallocManaged(&x, 4);
+  *x = 65537;
+  cudaProfilerStart();
+  square<<<1, 1>>>(x);
+  cudaDeviceSynchronize();
+  std::printf("%d\\n", *x);
+}
+""",
     "default_stream": ADDS
     + """
 int main(int argc, char** argv) {
@@ -160,6 +176,7 @@ int main(int, char**) {
 """,
 }
 SAID = {
+    "wraps": ("131073\n", "nothing found in 1 launch"),
     "default_stream": ("6 2 --fast\n", "nothing found in 3 launches"),
     "managed": ("3 297\n", "nothing found in 2 launches"),
     "streams": ("198\n", "nothing found in 1 launch"),
@@ -487,6 +504,10 @@ def test_repeated_launches_are_skipped_where_this_is_asked_for(
         ("cudaTextureObject_t t;\nint main() {}", "it uses textures, at program.cu:3"),
         ("#include <nccl.h>\nint main() {}", "it uses a library of NVIDIA's, at program.cu:3"),
         (
+            "int main() {\n  return cudaDeviceProp().surfaceAlignment;\n}",
+            "it uses cudaDeviceProp::surfaceAlignment, at program.cu:4, which is not emulated",
+        ),
+        (
             "int main() {\n  cudaMemcpy3DParms p;\n}",
             "it uses cudaMemcpy3DParms, at program.cu:4, which is not emulated, or no name of",
         ),
@@ -623,3 +644,20 @@ def test_a_file_that_is_not_there_is_a_mistake_on_the_command_line(tmp_path):
     with pytest.raises(NotRunError, match=r"there is no file .*none\.cu") as raised:
         run_program(tmp_path / "none.cu")
     assert raised.value.exit_code == 2
+
+
+PAGES = [REPOSITORY / "docs" / folder / "emulate.md" for folder in ("how-to", "zh/how-to")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=["english", "chinese"])
+def test_the_page_shows_what_its_program_says(tmp_path, capfd, page):
+    text = page.read_text()
+    (source,) = re.findall(r"^```cuda\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    shown = re.findall(r"^```\n\$ opsmith emulate reverse\.cu\n(.*?)^```$", text, re.M | re.DOTALL)
+    right = source.replace("part[i] = data[i];", "part[i] = data[i];\n  __syncthreads();")
+    for written, expected, code in ((source, shown[0], 1), (right, shown[1], 0)):
+        path = tmp_path / "reverse.cu"
+        path.write_text(written)
+        found, report = run_program(path)
+        said = f"{capfd.readouterr().out}== emulate: {report}\n"
+        assert (found, said.replace(str(tmp_path), "/home/me")) == (code, expected)

@@ -8,29 +8,21 @@
 #define __CUDA_RUNTIME_H__
 #define __DRIVER_TYPES_H__
 
-inline constexpr unsigned cudaHostAllocDefault = 0, cudaHostAllocPortable = 1,
-                          cudaHostAllocMapped = 2, cudaHostAllocWriteCombined = 4,
-                          cudaMemAttachGlobal = 1, cudaMemAttachHost = 2, cudaStreamDefault = 0,
-                          cudaStreamNonBlocking = 1, cudaDeviceScheduleAuto = 0,
-                          cudaDeviceScheduleSpin = 1, cudaDeviceScheduleYield = 2,
-                          cudaDeviceScheduleBlockingSync = 4, cudaDeviceMapHost = 8;
-inline constexpr int cudaCpuDeviceId = -1;
+enum : unsigned { cudaHostAllocDefault, cudaHostAllocPortable, cudaHostAllocMapped };
+enum : unsigned { cudaStreamDefault, cudaStreamNonBlocking };
+enum : unsigned { cudaMemAttachGlobal = 1, cudaMemAttachHost, cudaDeviceMapHost = 8 };
 
-template <typename T>
-cudaError_t cudaMallocManaged(T** data, size_t bytes, unsigned = cudaMemAttachGlobal,
-                              emulated::Place place = emulated::here()) {
-  return emulated::give(data, bytes, "cudaMallocManaged", place, true);
-}
-template <typename T>
-cudaError_t cudaMallocHost(T** data, size_t bytes, unsigned = 0,
-                           emulated::Place place = emulated::here()) {
-  return emulated::give(data, bytes, "cudaMallocHost", place, true);
-}
-template <typename T>
-cudaError_t cudaHostAlloc(T** data, size_t bytes, unsigned,
-                          emulated::Place place = emulated::here()) {
-  return emulated::give(data, bytes, "cudaHostAlloc", place, true);
-}
+// Memory of both the host and the device.
+#define OPSMITH_OF_BOTH(name)                                  \
+  template <typename T>                                        \
+  cudaError_t name(T** data, size_t bytes, unsigned = 0,       \
+                   emulated::Place place = emulated::here()) { \
+    return emulated::give(data, bytes, #name, place, true);    \
+  }
+OPSMITH_OF_BOTH(cudaMallocManaged)
+OPSMITH_OF_BOTH(cudaMallocHost)
+OPSMITH_OF_BOTH(cudaHostAlloc)
+#undef OPSMITH_OF_BOTH
 inline cudaError_t cudaFreeHost(void* data, emulated::Place place = emulated::here()) {
   emulated::release(data, "cudaFreeHost", place);
   return cudaSuccess;

@@ -1,0 +1,2 @@
+// In place of the CUDA toolkit's header.
+#include <emulated/cuda.h>
