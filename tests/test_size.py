@@ -20,7 +20,7 @@ MOST = 101_231
 PRODUCTS = re.compile(
     r"emulators/|opsmith/(bench|checks|drafting|judge|wheels)/|opsmith/(monitoring|testing)\.py"
     r"|opsmith/targets/(?!exporting/)\w+/|opsmith/kernels/languages/emulated_\w+/"
-    r"|opsmith/cli/(watch|commands/(adopt|bench|check|explain|judge|wheel))\.py"
+    r"|opsmith/cli/commands/(adopt|bench|check|emulate|explain|judge|wheel)\.py"
 )
 #: The most lines that all else may have, the core.
 MOST_OF_CORE = 40_000

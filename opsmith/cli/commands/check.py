@@ -304,11 +304,12 @@ def check(
     gc.freeze()  # no collection in a fork examines, and thereby copies, what is imported
     state = None
     if watch:
-        from opsmith.cli import watch as watching
+        from opsmith.checks.workers import watch as watching
 
         state = watching.watch(
             [*files, *([spec] if spec else [])],
             lambda: worker_server.prepare_for(*names),
+            output.say,
         )
     started = time.monotonic() if watch else _STARTED
     ahead = 0 if worker_server.started_threads() else min(jobs, _AHEAD)

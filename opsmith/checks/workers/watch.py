@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opsmith.cli import output
 from opsmith.errors import OpsmithError
 from opsmith.system.files import read_json, write_atomically
 from opsmith.system.processes.child_main import signal_at_parents_end
@@ -32,12 +31,13 @@ _HEADERS = ("*.h", "*.hpp", "*.hh", "*.inl", "*.cuh")
 Stamps = Mapping[Path, int]
 
 
-def watch(given: Sequence[str], prepare: Callable[[], None]) -> Path:
+def watch(given: Sequence[str], prepare: Callable[[], None], say: Callable[..., None]) -> Path:
     """Return in a fork of this process, and in another one after every change, until Ctrl-C.
 
     Args:
         given: the files or modules to check, watched even if they cannot be imported.
         prepare: imports what rows would import, while this process waits for the first change.
+        say: prints a line for the user, in a style.
 
     Returns:
         The file through which one check tells the next what it found.
@@ -62,14 +62,14 @@ def watch(given: Sequence[str], prepare: Callable[[], None]) -> Path:
                 # Its rows may be of what the files were, or of what they are.
                 state.unlink(missing_ok=True)
             else:
-                output.say(f"\nwatching {len(files)} files; Ctrl-C ends", style="dim")
+                say(f"\nwatching {len(files)} files; Ctrl-C ends", style="dim")
                 if not prepared:
                     prepare()
                     prepared = True
                 changed = _wait(now)
-            output.say(f"\n{_shown(changed)} changed", style="bold")
+            say(f"\n{_shown(changed)} changed", style="bold")
     except KeyboardInterrupt:
-        output.say("")
+        say("")
         with contextlib.suppress(ChildProcessError, KeyboardInterrupt):
             os.waitpid(-1, 0)
         remove(state.parent)

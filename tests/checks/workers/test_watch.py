@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from opsmith.cli import watch
+from opsmith.checks.workers import watch
 from opsmith.system.files import cache_folder
 
 DECLARATION = """
