@@ -32,7 +32,7 @@ _GALLERY = (
     "my_add",
     "numpy_sin",
 )
-_SOUND = ("sound", "sound_numbers", "sound_shapes", "sound_native")
+_SOUND = ("sound", "sound_numbers", "sound_shapes", "sound_native", "sound_kinds")
 
 
 def main() -> int:

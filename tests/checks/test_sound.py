@@ -1,5 +1,6 @@
 import pytest
 import sound
+import sound_kinds
 import sound_native
 import sound_numbers
 import sound_shapes
@@ -43,7 +44,7 @@ def test_an_operator_of_unusual_shapes_passes_every_check(operator):
 @pytest.mark.long  # test_a_sound_operator_...; `make seeds` runs all
 @pytest.mark.parametrize(
     "operator",
-    [*sound_numbers.OPERATORS, *sound_native.OPERATORS],
+    [*sound_numbers.OPERATORS, *sound_native.OPERATORS, *sound_kinds.OPERATORS],
     ids=lambda operator: operator.name,
 )
 def test_an_operator_of_delicate_numbers_passes(operator):

@@ -38,7 +38,7 @@ def twins() -> list[Operator]:
 def sound() -> list[Operator]:
     """Return the strange right operators of the tests."""
     _reach("tests/checks")
-    names = ("sound", "sound_numbers", "sound_shapes", "sound_native")
+    names = ("sound", "sound_numbers", "sound_shapes", "sound_native", "sound_kinds")
     found = [one for name in names for one in importlib.import_module(name).OPERATORS]
     return list(dict.fromkeys(found))
 
