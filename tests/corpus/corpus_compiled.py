@@ -167,8 +167,7 @@ def formula_of(draft: Any, called: str, name: str) -> str:
 
 def drafted(names: Any) -> list[str]:
     """Return those of some operators that are drafted, in the order of their names."""
-    known = corpus_suite.index()
-    return sorted(name for name in names if name in known and known[name].drafted)
+    return sorted({*names} & {*corpus_suite.here()})
 
 
 @functools.cache

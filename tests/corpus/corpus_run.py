@@ -99,7 +99,7 @@ def labels(kinds: Sequence[str]) -> list[str]:
     """Return every operator of the corpus: ``kernel/aten::add.Tensor``."""
     found: list[str] = []
     drafted = sorted(
-        (one for one in corpus_suite.index().values() if one.drafted and not _is_random(one.name)),
+        (one for one in corpus_suite.here().values() if not _is_random(one.name)),
         key=lambda one: one.name,
     )
     for kind in kinds:

@@ -137,9 +137,16 @@ def index() -> dict[str, Drafted]:
     return {one.name or one.entry: one for one in found}
 
 
+def here() -> dict[str, Drafted]:
+    """Return the overloads whose drafts are on this machine, by name."""
+    return {name: one for name, one in index().items() if one.drafted and one.file.is_file()}
+
+
 def _write(every: Iterable[Drafted]) -> None:
     lines = [json.dumps({k: v for k, v in asdict(one).items() if v}) for one in every]
-    INDEX.write_text("[\n" + ",\n".join(lines) + "\n]\n")
+    whole = INDEX.with_suffix(".new")
+    whole.write_text("[\n" + ",\n".join(lines) + "\n]\n")
+    whole.replace(INDEX)
 
 
 def _read(path: Path) -> Any:
