@@ -13,7 +13,7 @@ from __future__ import annotations
 from opsmith.bench.figures import Benchmark, Figure, FileError
 from opsmith.bench.inputs import NothingToTimeError
 from opsmith.bench.runner import NoSuchContestantError, run
-from opsmith.sources.import_location import NotLocatedError
+from opsmith.checks.isolation.import_location import NotLocatedError
 
 __all__ = [
     "Benchmark",

@@ -61,7 +61,7 @@ class _Timed:
     def do_load(self, request: dict[str, Any], payload: bytes) -> Reply:
         """Import an operator, and list the contestants that can be timed in this process."""
         from opsmith.bench.contestants import contestants, references
-        from opsmith.sources.import_location import Location, obtain
+        from opsmith.checks.isolation.import_location import Location, obtain
         from opsmith.sources.importing import import_module
 
         sys.path[:], sys.argv[:] = request["path"], request["argv"]

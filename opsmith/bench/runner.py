@@ -26,10 +26,10 @@ from opsmith.bench.machine import Machine, describe
 from opsmith.bench.result_check import Verifier
 from opsmith.bench.timer import Entry, NotTimedError, Stopwatch
 from opsmith.checks.cases.subject import REFERENCE, Subject, subjects_of
+from opsmith.checks.isolation.import_location import locate
 from opsmith.errors import OpsmithError
 from opsmith.operators import Operator
 from opsmith.operators.core.cost import Cost
-from opsmith.sources.import_location import locate
 from opsmith.sources.importing import end_import
 
 Progress = Callable[[int, int, str], None]

@@ -19,10 +19,10 @@ from typing import Any
 from torch import Tensor
 
 from opsmith.bench.inputs import Batch
+from opsmith.checks.isolation.import_location import Location
 from opsmith.checks.isolation.wire import Reader
 from opsmith.errors import OpsmithError
 from opsmith.kernels import HOST
-from opsmith.sources.import_location import Location
 from opsmith.system.processes.launch import python
 from opsmith.system.processes.supervisor_client import EndError, GarbledError, Supervised
 

@@ -28,6 +28,7 @@ from opsmith.checks.cases.reruns.rerun_command import command_of
 from opsmith.checks.cases.reruns.user_cases import keep_given, write_cases
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import REFERENCE, Subject, subject_on, subjects_of
+from opsmith.checks.isolation.import_location import NotLocatedError, locate
 from opsmith.checks.isolation.kernel_client import Caller
 from opsmith.checks.isolation.process_state import Surroundings
 from opsmith.checks.protocol import PLAIN_CALLS, Check, selected
@@ -46,7 +47,6 @@ from opsmith.checks.workers.worker_pool import borrowed
 from opsmith.errors import MissingDependencyError, OpsmithError
 from opsmith.kernels import get_device
 from opsmith.operators import Operator
-from opsmith.sources.import_location import NotLocatedError, locate
 from opsmith.sources.importing import end_import
 from opsmith.system.stopwatch import accounted
 

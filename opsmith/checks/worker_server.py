@@ -61,8 +61,7 @@ def import_all() -> None:
     """Import what the rows of any operator need."""
     from opsmith.checks import protocol, runner
     from opsmith.checks.cases import search
-    from opsmith.checks.isolation import kernel_client, kernel_server
-    from opsmith.sources import import_location
+    from opsmith.checks.isolation import import_location, kernel_client, kernel_server
 
     protocol.all_checks()
     search.prepare()
@@ -108,8 +107,8 @@ def be_template(answers: int) -> None:
 
 def _import(request: dict[str, Any], answers: int) -> Operator | None:
     """Import the operator's module and load its kernels; `None` if it declares another operator."""
+    from opsmith.checks.isolation.import_location import Location, NotLocatedError, obtain
     from opsmith.errors import OpsmithError
-    from opsmith.sources.import_location import Location, NotLocatedError, obtain
 
     try:
         operator = obtain(Location.from_json(request["location"]))

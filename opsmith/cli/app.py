@@ -21,12 +21,8 @@ from opsmith.system.products import absent, from_other_packages
 
 #: The class of mistakes on the command line, which typer raises and does not export.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
-
-
 #: The end of Click's message about an unknown option, which lists similar options.
 _POSSIBLE = re.compile(r"\.? \(Possible options: ([^)]+)\)\.?$")
-
-
 #: The order of the commands in the help. Commands of other packages follow.
 _ORDER = (
     *("new", "doctor", "build", "check", "judge", "emulate", "explain", "guide", "adopt", "show"),
@@ -49,13 +45,12 @@ class _Commands(TyperGroup):
         return super().get_command(ctx, cmd_name)
 
     def _add_commands_of_others(self) -> None:
-        if not self._complete:
-            self._complete = True
-            found, _ = from_other_packages(
-                "opsmith.commands", "command", typer.Typer, self.commands
-            )
-            for others in found.values():
-                self.commands = {**typer.main.get_group(others).commands, **self.commands}
+        if self._complete:
+            return
+        self._complete = True
+        found, _ = from_other_packages("opsmith.commands", "command", typer.Typer, self.commands)
+        for others in found.values():
+            self.commands = {**typer.main.get_group(others).commands, **self.commands}
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         try:

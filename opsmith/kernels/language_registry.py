@@ -18,8 +18,8 @@ from opsmith.system.products import from_other_packages
 @cache
 def _own() -> tuple[Language, ...]:
     """Return the languages of the files in ``languages/`` that have a `LANGUAGE`."""
-    names = [one.name for one in pkgutil.iter_modules(folder.__path__) if not one.ispkg]
-    modules = [importlib.import_module(f"{folder.__name__}.{name}") for name in names]
+    files = (one.name for one in pkgutil.iter_modules(folder.__path__) if not one.ispkg)
+    modules = [importlib.import_module(f"{folder.__name__}.{name}") for name in files]
     return tuple(module.LANGUAGE for module in modules if hasattr(module, "LANGUAGE"))
 
 

@@ -84,8 +84,7 @@ class Language(ABC):
         if not self.emulates:
             return None
         module = f"opsmith.kernels.languages.emulated_{self.emulates}"
-        emulation: Any = import_product(module, source.what)
-        translated: KernelSource = emulation.emulated(source)
+        translated: KernelSource = import_product(module, source.what).emulated(source)
         return translated
 
     @abstractmethod

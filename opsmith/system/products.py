@@ -12,11 +12,7 @@ from opsmith.errors import MissingDependencyError
 
 
 def import_product(module: str, what: str) -> ModuleType:
-    """Import a module of a product, which an installation may lack.
-
-    Args:
-        module: the module's full name.
-        what: what needs it, for the message.
+    """Import a module of a product, which an installation may lack, and `what` needs.
 
     Raises:
         MissingDependencyError: the product is not installed.

@@ -21,7 +21,7 @@ from opsmith.bench.machine import describe
 from opsmith.bench.runner import NoSuchContestantError, _Lane, _Race, _require_known
 from opsmith.bench.timer import Entry, Stopwatch
 from opsmith.checks.cases.subject import subjects_of
-from opsmith.sources.import_location import locate
+from opsmith.checks.isolation.import_location import locate
 from opsmith.sources.importing import import_operators
 
 pytestmark = pytest.mark.slow(cases=2)

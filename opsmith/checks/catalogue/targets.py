@@ -17,6 +17,7 @@ from opsmith.checks.cases.sampling import DYNAMIC_SIZES, Wanted
 from opsmith.checks.cases.subject import is_float
 from opsmith.checks.exports.constant_coverage import telling_cases
 from opsmith.checks.exports.export_comparison import ModelExports
+from opsmith.checks.isolation.import_location import module_of
 from opsmith.checks.numerics.gradients import has_leaves, leaves_of
 from opsmith.checks.numerics.oracle import RefusedError
 from opsmith.checks.protocol import PLAIN_CALLS, define_check
@@ -29,7 +30,6 @@ from opsmith.checks.trial.trial_gradients import (
 from opsmith.errors import DifferentiationError, OpsmithError
 from opsmith.operators.core.arguments import describe
 from opsmith.signature.binding import bind
-from opsmith.sources.import_location import module_of
 from opsmith.system.files import key_of, once
 from opsmith.system.scratch import scratch_folder
 from opsmith.targets import (

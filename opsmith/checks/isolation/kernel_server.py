@@ -52,7 +52,7 @@ class Single:
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Import the operator from the location in the request."""
-        from opsmith.sources.import_location import Location, obtain
+        from opsmith.checks.isolation.import_location import Location, obtain
 
         sys.path[:], sys.argv[:] = request["path"], request["argv"]
         self._operator = obtain(Location.from_json(request["location"]))

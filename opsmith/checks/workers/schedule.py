@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable, Sequence
 
 from opsmith.checks.cases.subject import Subject
+from opsmith.checks.isolation.import_location import module_of
 from opsmith.checks.protocol import PLAIN_CALLS, Check
 from opsmith.checks.report.rows import Row
-from opsmith.sources.import_location import module_of
 
 Progress = Callable[[int, int, str], None]
 """Receives the number of finished rows, the number of all rows, and what is running now."""

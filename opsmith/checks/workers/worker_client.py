@@ -22,11 +22,11 @@ from opsmith.checks.cases.reruns.rerun_command import command_of
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import Subject
 from opsmith.checks.isolation import prestart
+from opsmith.checks.isolation.import_location import Location
 from opsmith.checks.protocol import Check
 from opsmith.checks.report.rows import Row
 from opsmith.checks.reproduction.snippet import repeated
 from opsmith.errors import OpsmithError
-from opsmith.sources.import_location import Location
 from opsmith.system.processes.launch import python, surroundings
 from opsmith.system.processes.memory import bound_for
 from opsmith.system.processes.supervisor_client import EndError, Supervised
