@@ -19,7 +19,7 @@ from opsmith.judge import script
 from opsmith.judge.session import Placement, after_hang, require_declared
 from opsmith.operators import Operator
 from opsmith.system.processes.launch import Channel
-from opsmith.system.processes.memory import Bound, most_for
+from opsmith.system.processes.memory import MemoryBound, most_for
 from opsmith.system.processes.sandbox.policy import Boxed
 from opsmith.system.processes.supervisor_client import EndError, GarbledError, Supervised
 from opsmith.system.scratch import make_plain
@@ -102,7 +102,7 @@ class Program(Supervised):
         """
         limit = self._patience = self._place.within(self._limit)
         self.make_ready()
-        bound = Bound(self._sandbox.size, most, self._sandbox.excess(most))
+        bound = MemoryBound(self._sandbox.size, most, self._sandbox.excess(most))
         place = self._place
         modules = [place.place_of(place.spec), place.place_of(place.candidate)]
         asked = {"modules": modules, "results": self._results, "calls": calls}
@@ -117,7 +117,7 @@ class Program(Supervised):
             self.stop()
         return answers, Reader(data)
 
-    def _require_end(self, limit: float, bound: Bound) -> None:
+    def _require_end(self, limit: float, bound: MemoryBound) -> None:
         try:
             self._wait(lambda: bool(self._pending), limit, bound)
         except EndError:

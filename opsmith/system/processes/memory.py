@@ -26,7 +26,7 @@ _BYTES_OF_AN_ELEMENT = 8
 
 
 @dataclass(frozen=True)
-class Bound:
+class MemoryBound:
     """A limit for the memory of processes.
 
     Attributes:
@@ -44,7 +44,7 @@ class Bound:
         return self.size() > self.most
 
 
-def bound_for(process: int, elements: int) -> Bound | None:
+def bound_for(process: int, elements: int) -> MemoryBound | None:
     """Return the limit for a case with `elements` elements; `None` if the size is unknown."""
     before, added = resident(process), most_for(elements)
     if not before:
@@ -53,7 +53,7 @@ def bound_for(process: int, elements: int) -> Bound | None:
         f"took more than {added / 2**30:.1f} GiB of memory, and was ended before the machine ran "
         "out"
     )
-    return Bound(partial(resident, process), before + added, excess)
+    return MemoryBound(partial(resident, process), before + added, excess)
 
 
 def most_for(elements: int) -> int:

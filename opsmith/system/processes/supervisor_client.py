@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opsmith.system.processes.launch import Channel, Launch, Process
-from opsmith.system.processes.memory import Bound
+from opsmith.system.processes.memory import MemoryBound
 from opsmith.system.scratch import make_again, make_scratch, remove
 from opsmith.system.stopwatch import spending
 
@@ -138,7 +138,7 @@ class Supervised:
         request: Mapping[str, Any],
         payload: Sequence[bytes] = (),
         seconds: float = _START_SECONDS,
-        bound: Bound | None = None,
+        bound: MemoryBound | None = None,
     ) -> tuple[dict[str, Any], bytes]:
         """Send a request, and return the answer and the bytes that follow it.
 
@@ -181,7 +181,9 @@ class Supervised:
             except BrokenPipeError:
                 return  # reading the answer detects the end of the process
 
-    def receive(self, seconds: float, bound: Bound | None = None) -> tuple[dict[str, Any], bytes]:
+    def receive(
+        self, seconds: float, bound: MemoryBound | None = None
+    ) -> tuple[dict[str, Any], bytes]:
         """Return the next answer to the last request; see `ask`."""
         with self.reading():
             while True:
@@ -304,7 +306,7 @@ class Supervised:
         self._process = None
         make_again(self._folder)
 
-    def _read(self, seconds: float, bound: Bound | None = None) -> dict[str, Any]:
+    def _read(self, seconds: float, bound: MemoryBound | None = None) -> dict[str, Any]:
         """Return the next message; raise `EndError` as `_wait` does."""
         self._wait(self._has_line, seconds, bound)
         line = self._take_bytes(self._pending.index(b"\n") + 1)
@@ -329,7 +331,7 @@ class Supervised:
         del self._pending[:count]
         return data
 
-    def _wait(self, enough: Callable[[], bool], seconds: float, bound: Bound | None) -> None:
+    def _wait(self, enough: Callable[[], bool], seconds: float, bound: MemoryBound | None) -> None:
         """Read until `enough()` is true.
 
         Raises:
