@@ -357,3 +357,14 @@ def told(*failed: tuple[str, str, str]) -> list[str]:
 )
 def test_failures_of_one_cause_are_one_failure(failed, causes):
     assert told(*failed) == causes
+
+
+@pytest.mark.slow
+def test_equal_calls_that_differ_are_no_result_of_earlier_ones():
+    import faults_state  # noqa: F401
+    from pairs import planted
+
+    wrong = planted("last bits that differ from call to call").wrong
+    (row,) = checks.run(wrong, select=["determinism"], examples=20).failures
+    assert row.code == "OPS-DETERMINISM-REPEAT", row.message
+    assert "fresh process" not in row.message

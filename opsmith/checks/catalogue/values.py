@@ -73,7 +73,7 @@ def _tell_more(trial: Trial, failure: Failure, case: Case) -> None:
             for name, tensor in every_tensor_in({parameter.name: arguments[parameter.name]})
         ]
         trial.kernel.keep, first = 1, trial.run(arguments)
-        time.sleep(0.02)  # for kernels that go on working after a call has returned
+        time.sleep(0.2)  # for kernels that go on working after a call has returned
         try:
             second = trial.run(trial.make(case))
         except Failure as later:

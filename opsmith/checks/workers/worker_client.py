@@ -224,8 +224,9 @@ class Worker(Supervised):
         key, crashed = self._replay.key, self._replay.crashed
         crashed |= key in request["crashed"]
         slow = check.compiles and check.runtime not in _QUICK
-        # A case by itself is called plainly, so it says nothing about modes and threads.
-        plain = row.code != "OPS-STATE-MODE"
+        # A case by itself is called plainly, so it says nothing about modes and threads; and where
+        # equal calls differ, it may be right by chance.
+        plain = row.code not in ("OPS-STATE-MODE", "OPS-DETERMINISM-REPEAT")
         if row.status != "failed" or not key or not plain or slow:
             return row
         alone = self._is_right_alone(request, limit)
