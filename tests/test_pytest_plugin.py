@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+import torch._dynamo  # noqa: F401  pytest forgets what it imports in this process; this imports once
 from jaxtyping import Float
 from torch import Tensor
 
