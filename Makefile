@@ -43,6 +43,7 @@ help:
 	@echo "make attacks   let kernels attack opsmith judge, in its sandbox and without"
 	@echo "make kernelbench judge right and wrong kernels of tasks of KernelBench's level 1"
 	@echo "make adoption  draft declarations of PyTorch's operators, and check them unedited"
+	@echo "make downstream check operators and run programs of others, which git fetches"
 	@echo "make mutants   show which mistakes no test sees (PART=signature, operators, targets)"
 	@echo "make test-long run what takes long, and every case of the slow tests"
 	@echo "make bench     measure what the documentation states"
@@ -125,6 +126,11 @@ corpus: .venv/installed
 	$(BIN)/python tests/corpus/corpus_run.py draft
 	$(BIN)/python tests/corpus/corpus_run.py check --seeds $(SEEDS) --share $(SHARE)
 	$(BIN)/python tests/corpus/corpus_run.py table
+
+# Operators and programs of three projects, at pinned commits; nothing of them is kept here.
+.PHONY: downstream
+downstream: .venv/installed
+	$(BIN)/python tests/downstream/run.py
 
 # mutmut writes the mutants; tests/mutants.py runs them, and tests/mutants.txt explains some.
 .PHONY: mutants
