@@ -89,10 +89,6 @@ def build_for(trial: Trial, sanitizer: str = "") -> harness.Build:
     return harness.build(source, sanitizer)
 
 
-def _has_floats(trial: Trial) -> tuple[str | None, ...]:
-    return (trial.subject.favourite,)
-
-
 @define_check(
     "bounds",
     "the kernel accesses no memory but its arguments and results, and writes every result",
@@ -123,7 +119,7 @@ def bounds(trial: Trial) -> None:
         trial.attribution.wrong = "OPS-VALUE-ZERO" if wanted.values else ""
         trial.each(
             one,
-            dtypes=_has_floats(trial),
+            dtypes=(trial.subject.favourite,),
             wanted=wanted,
             examples=trial.some(8),
             registered_cases=False,
@@ -196,7 +192,7 @@ def schedules(trial: Trial) -> None:
         # Few samples may all be too small to be cut.
         trial.each(
             every_way,
-            dtypes=_has_floats(trial),
+            dtypes=(trial.subject.favourite,),
             wanted=Wanted(sizes=_SPLIT_SIZES),
             examples=_SPLIT_SAMPLES,
             registered_cases=False,

@@ -47,6 +47,8 @@ _MOST_BYTES = 512 << 30
 _SECONDS, _CALL_SECONDS = 120.0, 80.0
 #: The processor's seconds of all calls, and of one that is followed by a larger one.
 _PROCESSOR_SECONDS, _QUICK_SECONDS = 12.0, 3.0
+#: Why a call takes as long, although only the ends of ``parallel_for`` and of grids run.
+_SLOW = "a loop over them in one piece, or one thread, takes over 8 s"
 #: What a 32-bit index does: it leaves the memory, or a launch is refused.
 _CODES = (
     "OPS-MEMORY-BOUNDS",
@@ -218,7 +220,7 @@ class _Kernel:
         found = self.run(large)
         if found.fault is not None and not _is_narrow(found.fault, large):
             slow = found.fault.code == "OPS-CALL-HANG"
-            raise _NothingSeenError("takes too long" if slow else f"{found.fault.code} comes first")
+            raise _NothingSeenError(_SLOW if slow else f"{found.fault.code} comes first")
         if "bad_alloc" in found.refused:
             raise _NothingSeenError("the kernel allocates gigabytes itself")
         if found.fault is None and not found.refused and not found.untouched:

@@ -127,6 +127,19 @@ def test_a_kernel_that_goes_wrong_with_fewer_elements_too_is_not_told_as_narrow(
     assert found.message.startswith("the kernel goes wrong with fewer elements too: x, the result")
 
 
+@pytest.mark.slow
+def test_a_loop_over_all_elements_is_named_as_what_takes_the_time():
+    def sines(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N C"]:
+        return x.sin().sin().sin()
+
+    found = row(registered("serial.cpp", sines))
+    assert (found.status, found.message) == (
+        "not applicable",
+        "a loop over them in one piece, or one thread, takes over 8 s: x, the result of "
+        "2,250,079,225 elements",
+    )
+
+
 def segments(
     x: Float32[Tensor, "N C"],
     starts: Annotated[Int32[Tensor, "S"], Sorted(0, "N")],

@@ -119,8 +119,5 @@ def _compare_alone(
 
 
 def _any_float(trial: Trial) -> bool:
-    return any(
-        any(is_float(name) for name in type_.dtypes.names)
-        for type_ in (parameter.tensor_type for parameter in trial.signature.tensors)
-        if type_ is not None
-    )
+    types = (parameter.tensor_type for parameter in trial.signature.tensors)
+    return any(is_float(name) for type_ in types if type_ for name in type_.dtypes.names)
