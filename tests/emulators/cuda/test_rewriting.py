@@ -94,7 +94,7 @@ def test_lines_stay_where_they_were(tmp_path):
     )
     result = rewritten(tmp_path, text)
     lines = result.splitlines()
-    at = {4: "__global__ void f() {", 8: "}", 14: "}"}
+    at = {4: '__global__ void f() { ::emulated::kernel_only("f");', 8: "}", 14: "}"}
     assert {number: lines[number] for number in at} == at
     assert len(lines) == 15
 
