@@ -45,6 +45,21 @@ def marked(path, mark):
 # --- right programs ------------------------------------------------------------------------------
 
 RIGHT = {
+    "scans": """#include <cooperative_groups/scan.h>
+namespace cg = cooperative_groups;
+__global__ void k(int* y) {
+  auto warp = cg::tiled_partition<32>(cg::this_thread_block());
+  y[threadIdx.x] = cg::inclusive_scan(warp, 1, cg::plus<int>());
+  y[64 + threadIdx.x] = cg::exclusive_scan(warp, 2);
+}
+int main(int, char**) {
+  int* y;
+  cudaMallocManaged(&y, 128 * 4);
+  k<<<1, 64>>>(y);
+  cudaDeviceSynchronize();
+  std::printf("%d %d %d %d %d %d\\n", y[0], y[31], y[32], y[64], y[65], y[95]);
+}
+""",
     "wraps": """#include <cuda_profiler_api.h>
 __global__ void square(int* x) { *x *= *x; }
 int main(int, char**) {
@@ -176,6 +191,7 @@ int main(int, char**) {
 """,
 }
 SAID = {
+    "scans": ("1 32 1 0 2 62\n", "nothing found in 1 launch"),
     "wraps": ("131073\n", "nothing found in 1 launch"),
     "default_stream": ("6 2 --fast\n", "nothing found in 3 launches"),
     "managed": ("3 297\n", "nothing found in 2 launches"),
