@@ -73,9 +73,10 @@ def _tell_more(trial: Trial, failure: Failure, case: Case) -> None:
             for name, tensor in every_tensor_in({parameter.name: arguments[parameter.name]})
         ]
         trial.kernel.keep, first = 1, trial.run(arguments)
-        time.sleep(0.2)  # for kernels that go on working after a call has returned
         try:
-            second = trial.run(trial.make(case))
+            for _ in range(2):
+                time.sleep(0.1)  # for kernels that go on working after a call has returned
+                second = trial.run(trial.make(case))
         except Failure as later:
             if later.code == "OPS-RESULT-REUSED":
                 failure.args, failure.code = (f"{failure}\n{later}",), later.code
