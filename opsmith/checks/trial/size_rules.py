@@ -101,7 +101,7 @@ def tell_sizes(trial: Trial, failure: Failure, body: Callable[[Case], None]) -> 
     rule = find_rule(failing, right)
     if rule is None:
         # Of no element or one, a sum and a mean are equal, and a matrix and its transpose.
-        several = [facts for facts in right if all(facts[name] > 1 for name in sizes)]
+        several = [facts for facts in right if all(facts.get(name, 0) > 1 for name in sizes)]
         if (found := find_rule(failing, several)) is not None:
             words = f"{found.words}, but for sizes of 0 and 1"
             right, rule = several, replace(found, words=words, above=None)

@@ -213,6 +213,17 @@ def test_a_number_is_named_that_is_rounded(patient):
     assert row.code == "OPS-ARGUMENT-NUMBER"
 
 
+def test_an_empty_list_whose_sizes_nobody_knows_is_no_obstacle():
+    @opsmith.op("size_rules::numbered", mutates_args=("xs",))
+    def numbered(xs: list[Float32[Tensor, "N C"]], bias: Float32[Tensor, "C"]) -> None:
+        for number, x in enumerate(xs):
+            x.mul_(number + 2).add_(bias)
+
+    numbered.register_kernel("cpu", lambda xs, bias: numbered.reference(xs[::-1], bias))
+    (row,) = checks.run(numbered, select=["reference"], isolate=False).rows
+    assert row.code == "OPS-VALUE-WRONG", row.message
+
+
 def test_a_number_that_is_not_finite_is_not_told_where_numbers_are_wrong():
     @opsmith.op("size_rules::variance")
     def variance(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N"]:
