@@ -21,6 +21,7 @@ from typing import IO, Any
 
 import torch
 
+from opsmith.kernels import HOST
 from opsmith.operators.core.arguments import read_arguments
 from opsmith.sources.importing import import_module
 
@@ -35,7 +36,7 @@ def main() -> None:
     calls = []
     for call in asked["calls"]:
         memory: dict[str, torch.Tensor] = {}
-        arguments = read_arguments(call["arguments"], data.read, known=memory)
+        arguments = read_arguments(call["arguments"], data.read, HOST, memory)
         calls.append((call["operator"], arguments, memory))
     del data, arguments, memory
     for module in asked["modules"]:

@@ -99,7 +99,7 @@ KINDS = {
     "empty_proof": Kind(
         HEAD + CPU + EMPTY_CASES,
         "incomplete",
-        "nothing was checked: no result of 12 cases has an element to compare",
+        "nothing was checked: no result of 16 cases has an element to compare",
         select=("reference",),
     ),
     "not_applicable": Kind(

@@ -39,9 +39,9 @@ model = Model()
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def written(tmp_path_factory):
-    # One for all tests: what is loaded twice from the same file is declared once.
+    # One for all tests of a process: what is loaded twice from the same file is declared once.
     folder = tmp_path_factory.mktemp("artifacts")
     (folder / "cli_model.py").write_text(MODEL)
     for name, rows in (("x", 5), ("y", 5), ("short", 4)):

@@ -77,7 +77,7 @@ def holds_tensors(value: Any) -> bool:
 def read_arguments(
     described: Mapping[str, dict[str, Any]],
     take: Callable[[int], bytes],
-    device: str = "cpu",
+    device: str,
     known: dict[str, Tensor] | None = None,
 ) -> dict[str, Any]:
     """Create the arguments of a call from what `opsmith.checks.isolation.wire` makes of them.

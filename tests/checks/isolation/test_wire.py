@@ -41,7 +41,7 @@ def test_a_result_arrives_with_its_values(tensor):
 
 def _sent(arguments):
     data = b"".join(storage_bytes(tensor) for tensor in memories_in(arguments).values())
-    return read_arguments(describe_arguments(arguments), Reader(data).take)
+    return read_arguments(describe_arguments(arguments), Reader(data).take, "cpu")
 
 
 @pytest.mark.parametrize("name", [name for name in WAYS if name != "complex"])

@@ -10,7 +10,7 @@ import pytest
 
 from emulators.cuda.program import NotRunError, Options, run_program
 
-pytestmark = pytest.mark.built
+pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).parents[3]
 
