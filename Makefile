@@ -143,7 +143,7 @@ faults: .venv/installed
 	$(BIN)/python tests/faults/run.py --seeds $(SEEDS)
 
 # The table in docs/explanation/causes.md: what the first failure of each planted fault says. What is
-# told in tests/faults/told.jsonl is not asked again, unless CAUSES=--again; CAUSES="--groups native
+# told in tests/faults/told/told.jsonl is not asked again, unless CAUSES=--again; CAUSES="--groups native
 # cuda" asks of some, CAUSES="--share 2/3" of a part.
 CAUSES ?=
 .PHONY: causes

@@ -7,7 +7,7 @@ python tests/faults/causes.py --share 2/3            the second of three parts
 python tests/faults/causes.py --again                what has been told, too
 python tests/faults/causes.py --write                writes docs/explanation/causes.md too
 
-What is told of each fault is kept in told.jsonl as soon as it is known, so that a run that was
+What is told of each fault is kept in told/told.jsonl as soon as it is known, so that a run that was
 stopped goes on where it was.
 
 Every row that `opsmith check --first` runs is run on each wrong operator, runtimes included, and
@@ -33,7 +33,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 CATALOGUE = ROOT / "tests" / "checks" / "catalogue"
 FORMULAS = ROOT / "tests" / "checks" / "numerics" / "exact"
-sys.path[:0] = [str(HERE), str(HERE / "in_cuda")]
+sys.path[:0] = [str(HERE), str(HERE / "in_cuda"), str(HERE / "told")]
 sys.path += [str(CATALOGUE), str(FORMULAS), str(ROOT / "tests" / "emulators" / "cuda")]
 
 from kinds import Told, kind_of_cuda  # noqa: E402
@@ -42,7 +42,7 @@ from run import MODULES, pairs  # noqa: E402
 from opsmith import Operator, checks  # noqa: E402
 
 PAGE = ROOT / "docs" / "explanation" / "causes.md"
-KEPT = HERE / "told.jsonl"
+KEPT = HERE / "told" / "told.jsonl"
 BEGIN, END = "<!-- measured -->\n", "<!-- end -->\n"
 #: Parts of the goal that the first failure of a fault names its kind.
 GOAL = 0.95
@@ -165,7 +165,7 @@ def _of_cuda() -> Iterator[Fault]:
 
 
 def _asked_of_cuda(group: str, name: str) -> tuple[str, str, str]:
-    operator, arguments = importlib.import_module("cuda_operators").wrong(group, name)
+    operator, arguments = importlib.import_module("wrong_in_cuda").wrong(group, name)
     return _checked(operator, cases=[arguments])
 
 

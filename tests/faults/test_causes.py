@@ -1,6 +1,6 @@
 """The first failure that is shown names the kind of each planted fault.
 
-`make causes` asks what is told of each of them, keeps it in told.jsonl, and writes the table.
+`make causes` asks what is told of each of them, keeps it in told/told.jsonl, and writes the table.
 """
 
 from __future__ import annotations
