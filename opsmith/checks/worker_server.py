@@ -160,6 +160,8 @@ def _threads() -> int:
 
 
 def _serve_row(request: dict[str, Any], operator: Operator, answers: int, forked: bool) -> None:
+    import torch
+
     from opsmith.checks.cases.reference_call import after_evaluation
     from opsmith.checks.cases.reruns.rerun_case import Replay
     from opsmith.checks.cases.settings import Settings
@@ -183,6 +185,9 @@ def _serve_row(request: dict[str, Any], operator: Operator, answers: int, forked
 
     after_evaluation.set(alive)
 
+    if request["settings"]["given"]:
+        # Forks begin with equal numbers, so that noise would be the same in each of them.
+        torch.manual_seed(request["settings"]["seed"])
     # Start the kernel's process before anything is computed here, since computing starts threads.
     caller = _caller(check, subject.device, request, operator, answers, forked, alive)
     # The process of the kernel keeps Python's default thresholds.

@@ -230,7 +230,7 @@ class Worker(Supervised):
             return row
         # Where equal calls differ, noise may be right by chance.
         times = 8 if row.code == "OPS-DETERMINISM-REPEAT" else 1
-        alone = all(self._is_right_alone(request, limit) for _ in range(times))
+        alone = all(self._is_right_alone(request, limit, seed=seed) for seed in range(times))
         first, *said = row.message.split("\n")
         if check.apart and not crashed:
             again = alone and self._is_right_alone(request, limit, repeats=_REPEATS)

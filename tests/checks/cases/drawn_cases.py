@@ -15,6 +15,7 @@ from opsmith.checks import protocol, runner
 from opsmith.checks.cases.case import Case
 from opsmith.checks.catalogue import cuda, exact, exact_emulated, memory_safety, targets
 from opsmith.checks.exports.export_comparison import ModelExports
+from opsmith.checks.trial.case_source import CaseSource
 from opsmith.checks.trial.trial import Trial
 
 #: Rows that draw no case, or make their cases otherwise than by `Trial.each`.
@@ -31,7 +32,8 @@ def rows() -> list[str]:
 def drawn(operators: Any, monkeypatch: Any, select: list[str]) -> tuple[Drawn, Any]:
     """Return the cases that rows draw and the reference takes, and the report."""
     found: Drawn = defaultdict(list)
-    each, each_pair = Trial.each, Trial.each_pair
+    each, each_pair, begin = Trial.each, CaseSource.each_pair, Trial.__init__
+    trials: dict[int, Trial] = {}
 
     def note(trial: Trial, case: Case) -> None:
         trial.accept(case)
@@ -41,8 +43,13 @@ def drawn(operators: Any, monkeypatch: Any, select: list[str]) -> tuple[Drawn, A
     def noted(trial: Trial, body: Any, **wanted: Any) -> None:
         each(trial, lambda case: note(trial, case), **wanted)
 
-    def noted_pair(trial: Trial, body: Any, **wanted: Any) -> bool:
-        return each_pair(trial, lambda *pair: [note(trial, case) for case in pair], **wanted)
+    def begun(trial: Trial, *given: Any, **more: Any) -> None:
+        begin(trial, *given, **more)
+        trials[id(trial.cases)] = trial
+
+    def noted_pair(source: CaseSource, body: Any, **wanted: Any) -> bool:
+        trial = trials[id(source)]
+        return each_pair(source, lambda *pair: [note(trial, case) for case in pair], **wanted)
 
     @contextmanager
     def loaded(*_: Any) -> Iterator[Any]:
@@ -55,8 +62,9 @@ def drawn(operators: Any, monkeypatch: Any, select: list[str]) -> tuple[Drawn, A
             dtype=trial.subject.favourite, elements=1, undecided=0, cases=0, check=None
         )
 
+    monkeypatch.setattr(Trial, "__init__", begun)
     monkeypatch.setattr(Trial, "each", noted)
-    monkeypatch.setattr(Trial, "each_pair", noted_pair)
+    monkeypatch.setattr(CaseSource, "each_pair", noted_pair)
     build = replace(protocol.selected(["build"])[0], run=lambda _: None)
     monkeypatch.setitem(protocol._CHECKS, "build", build)
     monkeypatch.setattr(runner, "_build", lambda *_: None)
