@@ -225,7 +225,7 @@ class Worker(Supervised):
         crashed |= key in request["crashed"]
         slow = check.compiles and check.runtime not in _QUICK
         # A case by itself is called plainly, so it says nothing about modes and threads.
-        plain = row.code != "OPS-STATE-MODE"
+        plain = row.code not in ("OPS-STATE-MODE", "OPS-STATE-THREADS")
         if row.status != "failed" or not key or not plain or slow:
             return row
         # Where equal calls differ, noise may be right by chance.

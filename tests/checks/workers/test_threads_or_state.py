@@ -80,3 +80,14 @@ def test_the_cause_is_a_thread_only_where_one_thread_is_right():
         assert "sanitize-thread" not in last  # the kernel is not compiled
     assert report.rows[2].message.splitlines()[-1].startswith("The same call is right in a fresh ")
     assert "thread" not in report.rows[3].message
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_calls_at_once_that_disturb_each_other_are_no_result_of_earlier_calls(seed: int) -> None:
+    import faults_native  # noqa: F401
+    from pairs import planted
+
+    wrong = planted("static scratch").wrong
+    (row,) = checks.run(wrong, select=["side-effects"], seed=seed).failures
+    assert row.code == "OPS-STATE-THREADS", row.message
+    assert "fresh process" not in row.message
