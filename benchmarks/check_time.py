@@ -1,4 +1,4 @@
-"""What a check costs: nothing cached, again, and from a save to the verdict of `reference`.
+"""Measure what a check costs: nothing cached, again, and from a save to its first verdict.
 
 Every figure is a ratio, to `import torch` in a fresh process and to one compilation of the kernel
 by hand, which are measured right before. CPU seconds of all processes say what a check costs where

@@ -74,7 +74,7 @@ class Options:
 
 @dataclass(frozen=True)
 class _Found:
-    """What the program's process wrote: a kind, a text with its lines, and a second one."""
+    """Holds a record that the program's process wrote: a text with its lines, and a second one."""
 
     kind: str
     text: str

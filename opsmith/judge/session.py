@@ -53,7 +53,7 @@ _LESS = 0.1
 
 
 class Placement:
-    """Where a candidate's processes run: the files that they see, their sandbox and their limits.
+    """Holds where a candidate's processes run: the files they see, their sandbox and limits.
 
     Args:
         spec: the files with the declarations.

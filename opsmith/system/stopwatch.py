@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+#: What time is spent on. Any other time is the rest.
 KINDS = ("drawing", "truth", "calls", "compiling", "starting", "waiting")
-"""What time is spent on; any other time is told as the rest."""
 
 
 class _Account(threading.local):

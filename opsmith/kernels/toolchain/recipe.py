@@ -33,7 +33,7 @@ _LIBRARY_SUFFIX = ".dylib" if platform.system() == "Darwin" else ".so"
 
 
 class LinkedWith(TypedDict):
-    """What an adapter needs that is linked with a kernel's object; see `Recipe`."""
+    """Names what an adapter needs that is linked with a kernel's object; see `Recipe`."""
 
     include_dirs: Sequence[Path | str]
     defines: Sequence[str]

@@ -204,14 +204,11 @@ class Operator(CustomOpDef, Generic[P, R]):
             raise refused from None
 
     def _refuse_untraced(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NoReturn:
-        """Refuse a call that Dynamo traces and that passes a value which no graph can contain.
+        """Raise an `ArgumentError` that names the value which no graph of Dynamo's can contain.
 
         Dynamo, or the graph when it runs, would name neither operator nor argument. Unless the
         whole function must be one graph, Dynamo leaves the refused call to Python, which refuses
         it as any other, or accepts it.
-
-        Raises:
-            ArgumentError: the message names the argument.
         """
         from opsmith.operators.core.argument_errors import not_in_graphs
 

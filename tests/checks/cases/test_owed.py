@@ -184,7 +184,7 @@ def of_row(found, operator, row):
 
 
 def owed_dtypes(which, known):
-    """Of the dtypes in which the reference had cases, those that a row owes cases in."""
+    """Return the dtypes in which a row owes cases: some of those of the reference's cases."""
     plain = {"float32", "float64", "int32", "int64"}
     return {
         "all": known,

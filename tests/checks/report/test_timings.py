@@ -1,4 +1,4 @@
-"""What the time of each row was spent on, as a table."""
+"""A table says what the time of each row was spent on."""
 
 import json
 
