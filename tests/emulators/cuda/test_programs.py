@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from whole_programs import KEEPS, MAIN, program, run
+from whole_programs import ADDS, KEEPS, MAIN, marked, program, run
 
 from emulators.cuda.program import NotRunError, run_program
 
