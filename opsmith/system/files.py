@@ -224,8 +224,9 @@ def _write_atomically(path: Path, content: str | bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+            file.flush()
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)  # while it is locked, or another process may delete it
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
