@@ -97,9 +97,10 @@ void doubled(const opsmith::Context& ctx, const harness_faults::doubled_args& a)
     worker.detach();
   }
   if (fault == "division by zero") out[0] = static_cast<float>(n / zero);
+  // The harness waits 100 ms for a thread's end; a busy machine may stop its own thread for some.
   if (fault == "late write") {
     worker = std::thread([out] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      std::this_thread::sleep_for(std::chrono::milliseconds(40));
       out[0] = -1;
     });
     worker.detach();
