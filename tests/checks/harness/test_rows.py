@@ -33,11 +33,10 @@ def _cases(dtype, seed):
         yield {"x": torch.rand(size, generator=generator), "fault": FAULT}
 
 
-def rows(fault, monkeypatch):
+def rows(fault, monkeypatch, every=("bounds", "schedules", "side-effects")):
     monkeypatch.setitem(globals(), "FAULT", fault)
     # In this process: another one would not know which fault was asked for.
     # Each by itself, as a failure of one leaves the others nothing to say.
-    every = ["bounds", "schedules", "side-effects"]
     reports = [checks.run(doubled, select=[check], isolate=False) for check in every]
     return {row.check: row for report in reports for row in report.rows}
 
@@ -92,7 +91,8 @@ def test_a_right_kernel_passes(monkeypatch):
     ],
 )
 def test_a_fault_is_found_by_the_row_that_is_named_after_it(fault, check, words, code, monkeypatch):
-    found = rows(fault, monkeypatch)[check]
+    # Only this row: a late write into memory that another has given back would end this process.
+    found = rows(fault, monkeypatch, [check])[check]
     assert found.status == "failed"
     assert found.message.startswith(words)
     assert found.code == code
