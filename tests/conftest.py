@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -156,6 +157,22 @@ def cli(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
         return Outcome(result.exit_code, result.stdout, result.stderr)
 
     return run
+
+
+@pytest.fixture
+def pass_time(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Let seconds pass on the clock of this process that nobody waits for.
+
+    Beside hundreds of these, what a busy machine adds does not count.
+    """
+    clock, passed = time.monotonic, 0.0
+
+    def let(seconds: float) -> None:
+        nonlocal passed
+        passed += seconds
+
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + passed)
+    return let
 
 
 @pytest.fixture

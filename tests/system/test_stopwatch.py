@@ -8,19 +8,19 @@ import pytest
 from opsmith.system.stopwatch import KINDS, accounted, spending
 
 
-def test_of_blocks_in_each_other_the_innermost_counts_and_the_sum_is_the_whole():
+def test_of_blocks_in_each_other_the_innermost_counts_and_the_sum_is_the_whole(pass_time):
     started = time.monotonic()
     with accounted() as seconds, spending("drawing"):
-        time.sleep(0.02)
+        pass_time(200)
         with spending("calls"):
-            time.sleep(0.03)
+            pass_time(300)
         with spending():
-            time.sleep(0.01)
+            pass_time(100)
     elapsed = time.monotonic() - started
     assert set(seconds) == {"drawing", "calls", ""}
-    assert seconds["drawing"] >= 0.02
-    assert seconds["calls"] >= 0.03
-    assert seconds[""] >= 0.01
+    assert seconds["drawing"] == pytest.approx(200, rel=0.05)
+    assert seconds["calls"] == pytest.approx(300, rel=0.05)
+    assert seconds[""] == pytest.approx(100, rel=0.05)
     assert sum(seconds.values()) <= elapsed
     assert sum(seconds.values()) == pytest.approx(elapsed, rel=0.05)
 
