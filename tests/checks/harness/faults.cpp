@@ -2,11 +2,14 @@
 #include <opsmith/kernel.h>
 #include "doubled.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 #include <xmmintrin.h>
 
 #include <cfenv>
 #include <chrono>
+#include <cstdio>
+#include <cstring>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -19,6 +22,21 @@ std::mutex table_lock;
 volatile int64_t zero = 0;
 std::thread worker;
 volatile float* kept_scratch;
+
+// Waits until a thread sleeps: the harness's own does after a call, where another one still runs.
+void wait_until_asleep(pid_t thread) {
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/self/task/%d/stat", thread);
+  for (int i = 0; i < 100000; ++i) {
+    char text[512] = {};
+    const int file = open(path, O_RDONLY);
+    const ssize_t count = read(file, text, sizeof text - 1);
+    close(file);
+    const char* name_end = std::strrchr(text, ')');
+    if (count > 0 && name_end != nullptr && name_end[2] == 'S') return;
+    usleep(100);
+  }
+}
 
 }  // namespace
 
@@ -56,14 +74,14 @@ void doubled(const opsmith::Context& ctx, const harness_faults::doubled_args& a)
     ctx.parallel_for(0, n, 4096, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         shared_value = 2 * x[i];
-        std::this_thread::sleep_for(std::chrono::microseconds(200));
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
         out[i] = shared_value;
       }
     });
   } else if (fault == "one buffer for all calls") {
     for (int64_t i = 0; i < n; ++i) {
       shared_value = 2 * x[i];
-      std::this_thread::sleep_for(std::chrono::microseconds(200));
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
       out[i] = shared_value;
     }
   } else if (fault == "one table for all calls") {
@@ -97,10 +115,9 @@ void doubled(const opsmith::Context& ctx, const harness_faults::doubled_args& a)
     worker.detach();
   }
   if (fault == "division by zero") out[0] = static_cast<float>(n / zero);
-  // The harness waits 100 ms for a thread's end; a busy machine may stop its own thread for some.
   if (fault == "late write") {
-    worker = std::thread([out] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(40));
+    worker = std::thread([out, caller = gettid()] {
+      wait_until_asleep(caller);  // not for some time, in which a busy machine may stop the caller
       out[0] = -1;
     });
     worker.detach();
