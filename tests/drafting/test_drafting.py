@@ -241,9 +241,10 @@ class TestOfAnotherLibrary:
         assert declared(text)[1] == "None"
 
     def test_an_example_shows_what_trying_does_not_find(self, monkeypatch):
-        monkeypatch.setattr(examples, "_SECONDS", 1.0)
-        with pytest.raises(DeclarationError, match=r"no call was found that it accepts"):
-            draft_operator("draft_test::whole")
+        with monkeypatch.context() as patched:
+            patched.setattr(examples, "_SECONDS", 1.0)
+            with pytest.raises(DeclarationError, match=r"no call was found that it accepts"):
+                draft_operator("draft_test::whole")
         arguments, returned = declared(
             draft_operator(
                 "draft_test::whole", "torch.rand(4, 3), torch.arange(4, dtype=torch.int32)"

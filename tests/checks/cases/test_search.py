@@ -27,7 +27,7 @@ def _searched(
         test,
         examples=50,
         seed=1,
-        seconds=5.0,
+        seconds=60.0,
         size=lambda drawn: drawn,
         on_none_fits=lambda: said.append("none fits"),
     )

@@ -21,6 +21,12 @@ from opsmith.checks.trial.trial import Trial
 SMALL = Wanted(sizes=(2, 3, 4), max_elements=512)
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a busy machine look at as much as a quiet one."""
+    monkeypatch.setattr("opsmith.checks.exports.constant_coverage._SECONDS", 60.0)
+
+
 def row(operator: Any, check: str) -> Any:
     report = checks.run([operator], select=[check], isolate=False, examples=6)
     (found,) = report.rows

@@ -23,7 +23,7 @@ def ends(call):
 
 @pytest.fixture
 def copy():
-    found = Copy(ends, 1)
+    found = Copy(ends, 60)
     yield found
     found.end()
 
@@ -44,12 +44,15 @@ def test_one_copy_answers_until_a_call_ends_it(copy):
 
 
 def test_a_call_that_never_returns_is_one_that_ends_it(copy):
+    assert copy.answers([1]) == [True]
+    copy._seconds = 2.0
     assert copy.answers([1, "wait", 1]) == [True]
+    copy._seconds = 60.0
     assert copy.answers([2]) == [False]
 
 
 def test_nothing_is_left_of_a_copy_that_was_ended():
-    copy = Copy(ends, 1)
+    copy = Copy(ends, 60)
     child = process_of(copy)
     copy.end()
     with pytest.raises(ProcessLookupError):
@@ -63,7 +66,7 @@ def test_nothing_is_left_of_a_copy_that_nobody_holds():
     script = (
         "import os\n"
         "from opsmith.checks.isolation.forked_probe import Copy\n"
-        "copy = Copy(lambda call: True, 1)\n"
+        "copy = Copy(lambda call: True, 60)\n"
         "assert copy.answers([1]) == [True]\n"
         "child = copy._child\n"
         "os.kill(child, 0)\n"

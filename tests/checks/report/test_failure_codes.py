@@ -142,7 +142,7 @@ def test_an_example_gives_the_failure_that_is_shown(code, tmp_path, monkeypatch)
     first, _, message = shown["text"].partition("\n")
     (check,) = re.findall(r"check '([\w-]+)' failed", first)
     operators = import_operators(str(file)).operators
-    report = checks.run(operators, select=[check], isolate=False, examples=24, seconds=3.0)
+    report = checks.run(operators, select=[check], isolate=False, examples=24)
     (row,) = [row for row in report.rows if row.check == check]
     assert row.status == "failed", row
     assert row.code == code, row.explain()

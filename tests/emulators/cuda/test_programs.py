@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -272,16 +273,26 @@ def test_the_exit_code_of_the_program_is_told(tmp_path):
         ("for (volatile int i = 0;; i = 1) {}", "the host"),
     ],
 )
-def test_an_endless_loop_ends_with_the_time_limit(tmp_path, body, where):
+def test_an_endless_loop_ends_with_the_time_limit(tmp_path, body, where, monkeypatch):
+    begun, wait = tmp_path / "begun", subprocess.Popen.wait
     text = f"""__global__ void k(float*) {{
   for (volatile int i = 0;; i = 1) {{}}
 }}
 int main() {{
+  std::fclose(std::fopen("{begun}", "w"));
   {body}
 }}"""
-    code, report = run(tmp_path, text, seconds=0.5)
+
+    def wait_from_main(process, timeout=None):
+        # A busy machine starts the program late.
+        while timeout == 1 and not begun.exists() and process.poll() is None:
+            time.sleep(0.01)
+        return wait(process, timeout)
+
+    monkeypatch.setattr(subprocess.Popen, "wait", wait_from_main)
+    code, report = run(tmp_path, text, seconds=1)
     assert code == 5
-    assert report.startswith(f"cut short after 0.5 s, which --seconds raises: {where}\n  at ")
+    assert report.startswith(f"cut short after 1 s, which --seconds raises: {where}\n  at ")
 
 
 @pytest.mark.parametrize(

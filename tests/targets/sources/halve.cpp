@@ -1,5 +1,5 @@
 // Half of x, and 1 + x: the first shows whether subnormal numbers are kept, the second how sums are
-// rounded. With `pieces`, two threads take part: pieces wait for a second one for two seconds. With
+// rounded. With `pieces`, two threads take part: pieces wait for a second one for a minute. With
 // `upward` the kernel rounds up.
 #include <opsmith/kernel.h>
 
@@ -20,7 +20,7 @@ void halve(const opsmith::Context& ctx, const numbers_test::halve_args& a) {
     return threads.size();
   };
   if (a.upward) std::fesetround(FE_UPWARD);
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   ctx.parallel_for(0, a.N, a.pieces ? 1 : a.N, [&](int64_t begin, int64_t end) {
     while (arrive() < 2 && a.pieces && std::chrono::steady_clock::now() < until) {
       std::this_thread::yield();
