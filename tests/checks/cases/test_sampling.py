@@ -337,6 +337,20 @@ def test_the_first_pair_has_sizes_of_both_kinds_in_every_dimension():
     assert alike, "what is wrong where a size stays is looked for too"
 
 
+def test_two_calls_at_once_have_other_values_in_the_simplest_pair_too():
+    @opsmith.op("sampling::alike")
+    def op(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+        return x
+
+    found = []
+    wanted = Wanted(sizes=(2, 3, 4))
+    search(
+        pairs(op.signature, wanted), found.append, examples=1, seed=0, seconds=20, size=lambda _: 0
+    )
+    ((first, second),) = found
+    assert not first.values["x"][:2].equal(second.values["x"][:2])
+
+
 def test_more_dimensions_than_one_tensor_has_room_for_can_all_differ():
     @opsmith.op("sampling::attention")
     def attention(
