@@ -77,7 +77,8 @@ class Report(Results):
         from opsmith.checks.report.html import render
         from opsmith.system.files import write_output
 
-        text = render(self, all_checks())
+        summaries = {check.name: check.summary for check in all_checks()}
+        text = render(self, summaries, {check.name: check.runtime for check in all_checks()})
         if path is not None:
             write_output(Path(path), text)
         return text

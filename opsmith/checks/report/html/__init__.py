@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from opsmith.checks.report.failure_codes import catalogue
 from opsmith.checks.report.json_junit import plain
@@ -78,35 +78,19 @@ class Cell:
         return f"{self.runtime}: {self.count} of {self.total} {status}"
 
 
-class ShownCheck(Protocol):
-    """The attributes of a check that the page shows; see `opsmith.checks.protocol.Check`."""
-
-    @property
-    def name(self) -> str:
-        """Return the check's name."""
-
-    @property
-    def summary(self) -> str:
-        """Return the property that must hold."""
-
-    @property
-    def runtime(self) -> str:
-        """Return the name of the check's column."""
-
-
-def render(report: Results, checks: Sequence[ShownCheck]) -> str:
+def render(report: Results, summaries: Mapping[str, str], runtimes: Mapping[str, str]) -> str:
     """Return the page's text.
 
     Args:
         report: the report to show.
-        checks: all checks, in the order of the columns.
+        summaries: for each check by name, the property that must hold.
+        runtimes: for each check by name, its column; in the order of the columns.
     """
     import torch
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     from opsmith.system.version import version
 
-    runtimes = {check.name: check.runtime for check in checks}
     environment = Environment(
         loader=FileSystemLoader(_FOLDER),
         undefined=StrictUndefined,
@@ -137,17 +121,17 @@ def render(report: Results, checks: Sequence[ShownCheck]) -> str:
         open=_OPEN,
         codes=codes,
         explanations={code: catalogue()[code] for code in codes if code in catalogue()},
-        data=_embedded(report, checks, runtimes),
+        data=_embedded(report, summaries, runtimes),
         runtime_of=lambda row: runtimes.get(row.check, _ELSEWHERE),
         versions=f"opsmith {version()}, torch {torch.__version__}",
         date=datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"),
     )
 
 
-def _embedded(report: Results, checks: Sequence[ShownCheck], runtimes: Mapping[str, str]) -> str:
+def _embedded(report: Results, summaries: Mapping[str, str], runtimes: Mapping[str, str]) -> str:
     """Return the rows as JSON that is safe inside a script element."""
     document = {
-        "summaries": {check.name: check.summary for check in checks},
+        "summaries": summaries,
         "rows": [_row(row, runtimes) for row in (*report.rows, *report.left_out)],
     }
     text = json.dumps(document, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
