@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 import torch
 
@@ -18,12 +19,12 @@ from opsmith.checks.cases.sampling import SIZES, Wanted
 from opsmith.checks.cases.views import CHANNELS_LAST, LONE, PADDED, PERMUTED
 from opsmith.checks.isolation.call_ways import WAYS, described
 from opsmith.checks.numerics import loop_sizes
-from opsmith.checks.numerics.comparison import same_bits
+from opsmith.checks.numerics.comparison import compare, same_bits
 from opsmith.checks.protocol import PLAIN_CALLS, define_check
 from opsmith.checks.trial.size_rules import tell_sizes
 from opsmith.checks.trial.trial import Trial
 from opsmith.operators.core.arguments import every_tensor_in
-from opsmith.signature import Parameter
+from opsmith.signature import NO_DEFAULT, Parameter
 from opsmith.signature.dtype_variables import parts
 from opsmith.signature.sizes.shapes import Variadic
 from opsmith.signature.solving.fitting import Fitting
@@ -93,8 +94,25 @@ def _tell_more(trial: Trial, failure: Failure, case: Case) -> None:
             *(reversed(one) for one in (written, first, values)), strict=False
         ):
             if same_bits([before], [after]) and not torch.allclose(before.double(), right.double()):
-                failure.args = (f"{failure}\nNothing was written into {name!r}.",)
+                kept = f"{name!r} is as it was: nothing was written into it, or what it held."
+                failure.args = (f"{failure}\n{kept}",)
                 failure.code = "OPS-RESULT-UNWRITTEN"
+
+
+def _tell_unread(trial: Trial, failure: Failure, case: Case) -> None:
+    """Say which numbers are not read: with their defaults, the results are equal, and right."""
+    own = {p.name: p.default for p in trial.signature.parameters if not p.tensor_type}
+    names = [name for name in own if own[name] not in (NO_DEFAULT, case.values[name])]
+    with suppress(Exception):
+        results = trial.run(trial.make(case))
+        for several in [[name] for name in names] + [names] * (len(names) > 1):
+            plain = replace(case, values={**case.values, **{name: own[name] for name in several}})
+            again = trial.run(trial.make(plain))
+            if same_bits(results, again) and not compare(again, trial.truth(plain)).problem:
+                given = ", ".join(f"{name}={own[name]!r}" for name in several)
+                failure.args = (f"{failure}\nNot read: with {given}, the results are the same.",)
+                failure.code = "OPS-ARGUMENT-NUMBER"
+                return
 
 
 @define_check(
@@ -116,6 +134,8 @@ def reference(trial: Trial) -> None:
             failure.args = (f"{failure}\n{LIFELESS}",)
         else:
             tell_sizes(trial, failure, lambda case: _agrees(trial, case))
+            if failure.code == "OPS-VALUE-WRONG" and failure.case is not None:
+                _tell_unread(trial, failure, failure.case)
         raise
 
 

@@ -59,7 +59,7 @@ def tell_sizes(trial: Trial, failure: Failure, body: Callable[[Case], None]) -> 
         body: raises an exception if a case fails.
     """
     case = failure.case
-    codes = ["OPS-VALUE-WRONG", "OPS-SIZE-BOUNDARY", "OPS-CALL-RAISED", "OPS-RESULT-UNWRITTEN"]
+    codes = ["OPS-VALUE-WRONG", "OPS-SIZE-BOUNDARY", "OPS-RESULT-UNWRITTEN", "OPS-CALL-RAISED"]
     codes += ["OPS-VALUE-NAN"] * (trial.counts.cohort == "normal")
     if failure.code not in codes or case is None or failure.final or trial.cases.only_registered:
         return
@@ -101,10 +101,12 @@ def tell_sizes(trial: Trial, failure: Failure, body: Callable[[Case], None]) -> 
     rule = find_rule(failing, right)
     if rule is None:
         # Of no element or one, a sum and a mean are equal, and a matrix and its transpose.
-        several = [facts for facts in right if all(facts.get(name, 0) > 1 for name in sizes)]
-        if (found := find_rule(failing, several)) is not None:
+        both = [
+            [f for f in side if all(f.get(n, 0) > 1 for n in sizes)] for side in (failing, right)
+        ]
+        if (found := find_rule(*both)) is not None:
             words = f"{found.words}, but for sizes of 0 and 1"
-            right, rule = several, replace(found, words=words, above=None)
+            (failing, right), rule = both, replace(found, words=words, above=None)
     for _ in range(_STEPS):
         if rule is None or rule.above is None or rule.name not in sizes:
             break
@@ -122,7 +124,7 @@ def tell_sizes(trial: Trial, failure: Failure, body: Callable[[Case], None]) -> 
         words = f"{verb} where {rule.words}"
         count = f"{len(failing)} cases, and {len(right)} others are right"
         failure.args = (f"{failure}\n{SIZES_TOLD}{words} ({count})",)
-        if rule.name and failure.code in codes[:2]:
+        if rule.name and failure.code in codes[:3]:
             failure.code = (rule.code if rule.name in sizes else _code(rule)) or failure.code
     elif failure.code == "OPS-VALUE-NAN" and wrong:
         # A number that is not finite follows from wrong ones: they say more.

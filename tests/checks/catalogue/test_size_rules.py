@@ -239,3 +239,60 @@ def test_a_dtype_is_named_where_others_are_right():
     operator = declared("halves", lambda x: x * (3 if x.dtype == torch.float16 else 2))
     (row,) = checks.run(operator, select=["reference"], isolate=False).rows
     assert row.message.splitlines()[-1] == "In float32 and float64, it is right."
+
+
+@pytest.mark.slow
+def test_a_size_is_named_only_if_it_fails_whatever_the_values(patient):
+    @opsmith.op("size_rules::log_of_sum")
+    def log_of_sum(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N"]:
+        return torch.logsumexp(x, 1)
+
+    # Of one element it loses most digits near zero, and is right elsewhere.
+    log_of_sum.register_kernel("cpu", lambda x: x.exp().sum(1).log())
+    (row,) = checks.run(log_of_sum, select=["reference"], isolate=False).rows
+    assert row.code == "OPS-VALUE-WRONG"
+    assert "sizes: " not in row.message
+
+
+@opsmith.op("size_rules::within")
+def within(x: Float32[Tensor, "N"], low: float = -1.0, high: float = 1.0) -> Float32[Tensor, "N"]:
+    return x.clamp(low, high)
+
+
+@pytest.mark.slow(cases=3)
+@pytest.mark.parametrize(
+    ("kernel", "code", "words"),
+    [
+        (lambda x, low, high: x.clamp(-1.0, high), "OPS-ARGUMENT-NUMBER", "low=-1.0"),
+        (lambda x, low, high: x.clamp(-1.0, 1.0), "OPS-ARGUMENT-NUMBER", ""),
+        (lambda x, low, high: x.clamp(low, high) + 1, "OPS-VALUE-WRONG", None),
+        (lambda x, low, high: x * 0, "OPS-VALUE-WRONG", None),
+        (lambda x, low, high: x.clamp(low, 1 - low), "OPS-VALUE-WRONG", None),
+    ],
+)
+def test_a_number_is_told_that_is_not_read(kernel, code, words, patient):
+    within.register_kernel("cpu", kernel)
+    (row,) = checks.run(within, select=["reference"], isolate=False).rows
+    assert row.code == code, row.message
+    last = row.message.splitlines()[-1]
+    if words is None:
+        assert "Not read" not in row.message
+    else:
+        assert last.startswith(f"Not read: with {words}")
+        assert last.endswith(", the results are the same.")
+
+
+def test_a_size_for_which_nothing_is_written_is_told_as_the_size(patient):
+    @opsmith.op("size_rules::added", mutates_args=("total",))
+    def added(total: Float32[Tensor, "C"], x: Float32[Tensor, "N C"]) -> None:
+        total.add_(x.sum(0))
+
+    def kernel(total, x):
+        if x.shape[0] > 1:
+            total.add_(x.sum(0))
+
+    added.register_kernel("cpu", kernel)
+    (row,) = checks.run(added, select=["reference"], isolate=False).rows
+    assert row.code == "OPS-SIZE-SMALL"
+    assert "\n'total' is as it was: nothing was written into it, or what it held." in row.message
+    assert "\nsizes: wrong where N is 1 (" in row.message
