@@ -31,8 +31,6 @@ from opsmith.operators.core.arguments import read_arguments
 from opsmith.system.processes.server import Reply, answer_all, take_requests
 from opsmith.system.processes.supervisor import supervise
 
-_MESSAGE = 4000
-
 
 class OperatorSource(Protocol):
     """A source of operators."""
@@ -107,8 +105,7 @@ class _KernelCalls:
         except Failure as failure:
             reply = {"event": "failed", "message": str(failure), "code": failure.code}
         except BaseException as error:
-            said, code = raised(error)[:_MESSAGE], code_of(error, "")
-            reply = {"event": "failed", "message": said, "code": code}
+            reply = {"event": "failed", "message": raised(error), "code": code_of(error, "")}
         if forks.happened():
             return {"event": "failed", "message": FORKED, "code": FORK_CODE}, b""
         return reply, data

@@ -32,8 +32,6 @@ _LOOK_SECONDS = 0.05
 _PIPE_BYTES = 1 << 20
 #: Largest size of a message, without the bytes that follow it.
 _LINE_BYTES = 16 << 20
-#: Largest number of characters of a reason that is shown.
-_REASON = 8000
 #: Largest size of the file for printed text, and number of bytes read from its end.
 _OUTPUT_BYTES, _TAIL_BYTES = 64 << 20, 1 << 16
 
@@ -210,8 +208,7 @@ class Supervised:
             yield
         except (GarbledError, KeyError, TypeError, ValueError, ArithmeticError) as error:
             what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-            reason = printable(what, _REASON)
-            how = f"{self.who} gave an answer that cannot be read ({reason}){self._tail()}"
+            how = f"{self.who} gave an answer that cannot be read ({printable(what)}){self._tail()}"
             self.stop()
             raise EndError(how, self.garbled, again=False) from error
 
@@ -408,10 +405,16 @@ def _no_constant(name: str) -> None:
 
 
 def printable(text: str, most: int = 1 << 16) -> str:
-    """Return text that every terminal and file can show: escape all but letters and signs."""
+    """Return text that every terminal and file can show: escape all but letters and signs.
+
+    Of more characters than `most`, the first and the last are shown, which say where it happened.
+    """
+    left_out = len(text) - most
+    if left_out > 0:
+        text = f"{text[: most // 2]}\n… {left_out} characters …\n{text[-(most // 2) :]}"
     return "".join(
         one if one.isprintable() or one in "\n\t" else one.encode("unicode_escape").decode()
-        for one in text[:most]
+        for one in text
     )
 
 

@@ -1,5 +1,6 @@
 """Take everything from a process that runs kernels for an answer, or for its failure."""
 
+import json
 import os
 import threading
 import time
@@ -10,6 +11,7 @@ import torch
 
 from opsmith.bench.timer import NotTimedError, Stopwatch
 from opsmith.checks.cases.failure import Failure
+from opsmith.checks.isolation import kernel_server
 from opsmith.checks.isolation.kernel_client import Caller
 from opsmith.checks.isolation.wire import Reader, WireError
 from opsmith.system.processes import supervisor_client
@@ -123,6 +125,19 @@ def test_the_text_of_a_failure_is_escaped():
     said += b'"message": "\\ud800 \\u001b[2J\\u0007 ok"}\n'
     assert str(failure_for(READY + said)) == r"\ud800 \x1b[2J\x07 ok"
     assert printable("a\tb\nc é \u202e") == "a\tb\nc é \\u202e"
+
+
+def test_of_a_long_message_the_place_is_shown_and_what_is_left_out_is_counted():
+    def fails(_):
+        raise ValueError("said " * 4000)
+
+    calls = kernel_server._KernelCalls(SimpleNamespace(operator=fails))
+    reply, _ = calls.reply({"event": "call", "operator": "a::b"}, b"")
+    said = json.dumps({**reply, "request": 1, "bytes": 0}).encode() + b"\n"
+    first, counted, *last = str(failure_for(READY + said)).splitlines()
+    assert first.startswith("raised ValueError: said said ")
+    assert counted == f"… {len(reply['message']) - 8000} characters …"
+    assert last[-1].startswith(f"  at {__file__}:")
 
 
 SHAPES = [[-1], [1.0], [True], ["1"], [2**40], [1] * 65, [0, 2**39, 2**39], None, {}, [[1]]]
