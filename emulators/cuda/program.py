@@ -94,12 +94,15 @@ def run_program(
         NotRunError: the program is not there, does not compile, or is not emulated; or there is no
             compiler, or no parser of CUDA.
     """
+    from rich.console import Console  # late: kernels in CUDA are read without it
+
     options = options or Options()
     if not source.is_file():
         raise NotRunError(f"there is no file {source}", 2)
     with tempfile.TemporaryDirectory(prefix="emulated-") as name:
         folder = Path(name)
-        binary = _compiled(source.resolve(), folder, options)
+        with Console(stderr=True).status(f"compiling {source.name} …"):  # on a terminal
+            binary = _compiled(source.resolve(), folder, options)
         report = folder / "report"
         report.touch()
         environment = {

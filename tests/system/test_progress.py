@@ -51,7 +51,7 @@ def on_a_terminal(script: str, stdout: Path | None) -> list[str]:
         shown += more
     os.close(here)
     assert process.wait() == 0
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|[\u2800-\u28ff] ", "", shown.decode())
+    text = re.sub(r"[\u2800-\u28ff] ", "", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode()))
     return list(dict.fromkeys(line for line in re.split(r"[\r\n]+", text) if line.strip()))
 
 
@@ -80,3 +80,14 @@ def test_an_export_names_each_of_its_steps(tmp_path: Path, monkeypatch: pytest.M
     model = torch.nn.ReLU()
     opsmith.export(model, (torch.ones(2),), target="onnx", out=tmp_path / "dist", say=None)
     assert titles == ["tracing the model", "exporting to ONNX", "comparing ONNX with PyTorch"]
+
+
+@pytest.mark.slow
+def test_emulate_says_that_it_compiles_and_nothing_while_the_program_runs(tmp_path: Path) -> None:
+    source = tmp_path / "program.cu"
+    source.write_text('#include <cstdio>\nint main() { std::puts("hello"); }\n')
+    words = f"sys.argv = ['emulate', {str(source)!r}]"
+    run = "try: runpy.run_module('emulators', run_name='__main__')\nexcept SystemExit: pass"
+    shown = on_a_terminal(f"import runpy, sys\n{words}\n{run}", None)
+    nothing = "== emulate: no kernel was launched: nothing was looked at"
+    assert shown == ["compiling program.cu …", "hello", nothing]
