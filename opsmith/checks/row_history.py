@@ -11,7 +11,7 @@ from opsmith.checks.protocol import PLAIN_CALLS, Check
 from opsmith.checks.report.causes import explains, is_plain, turn
 from opsmith.checks.report.rows import Row
 from opsmith.checks.trial.case_source import REFUSES_ALL
-from opsmith.checks.workers.schedule import Planned
+from opsmith.checks.workers.schedule import Planned, kernel_of
 
 #: The message of a kernel's other rows if its build failed, since the build is not tried again.
 NOT_BUILT = "not built"
@@ -147,8 +147,3 @@ def failed(histories: Mapping[tuple[str, str], History], operator: str) -> str:
     """Return the check that tells the first cause of an operator's failures; empty if none has."""
     found = (one.first for (name, _), one in histories.items() if name == operator)
     return next(filter(None, found), "")
-
-
-def kernel_of(subject: Subject) -> tuple[str, str]:
-    """Return the names of an operator and its kernel."""
-    return subject.operator.name, subject.kernel

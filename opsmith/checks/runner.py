@@ -34,14 +34,14 @@ from opsmith.checks.isolation.process_state import Surroundings
 from opsmith.checks.protocol import PLAIN_CALLS, Check, selected
 from opsmith.checks.report.rows import Row, Status
 from opsmith.checks.reproduction.snippet import snippet
-from opsmith.checks.row_history import FirstToTell, History, failed, kernel_of, not_run
+from opsmith.checks.row_history import FirstToTell, History, failed, not_run
 from opsmith.checks.run_report import Report
 from opsmith.checks.trial.case_runner import Announce
 from opsmith.checks.trial.case_source import explain_no_case
 from opsmith.checks.trial.trial import Trial
 from opsmith.checks.workers.earlier_rows import EarlierRows
 from opsmith.checks.workers.helpers import helped
-from opsmith.checks.workers.schedule import Progress, Schedule
+from opsmith.checks.workers.schedule import Progress, Schedule, kernel_of
 from opsmith.checks.workers.worker_client import ElsewhereError, Worker
 from opsmith.checks.workers.worker_pool import borrowed
 from opsmith.errors import MissingDependencyError, OpsmithError

@@ -70,7 +70,8 @@ def validation(trial: Trial) -> None:
         for bad in _bad_arguments(trial.signature, case.make(trial.subject.device)):
             if bad.perhaps and _fits(trial.signature, bad.arguments):
                 continue
-            trial.runner.enter(case, bad.what)
+            trial.counts.ran += 1
+            trial.runner.announce_case(case, bad.what)
             trial.counts.ran -= 1
             _must_refuse(trial, bad, trial.call)
             if bad.what in tried:

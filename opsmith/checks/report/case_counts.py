@@ -81,11 +81,6 @@ class Due:
     late: bool = False
     unfinished: str = ""
 
-    def add(self, samples: int) -> None:
-        """Add a family with `samples` samples."""
-        self.samples += samples
-        self.families += 1
-
     def run_out(self) -> None:
         """Record that the time is over."""
         self.late = True

@@ -59,7 +59,8 @@ class CaseRunner:
         Raises:
             Failure: the case fails; any exception of the user's becomes a `Failure`.
         """
-        self.enter(case)
+        self.counts.ran += 1
+        self.announce_case(case)
         if self.replay.alone and self.replay.alone != case.digest:
             return
         cohort = "registered" if case.origin else self.counts.cohort
@@ -98,15 +99,6 @@ class CaseRunner:
         except Failure as failure:
             failure.beside = pair[1] if failure.case is pair[0] else None
             raise
-
-    def enter(self, case: Case, doing: str = "") -> None:
-        """Count `case`, and announce that it is about to run.
-
-        Raises:
-            Failure: this case ended a process before.
-        """
-        self.counts.ran += 1
-        self.announce_case(case, doing)
 
     def announce_case(self, case: Case, doing: str = "") -> None:
         """Announce that `case` is about to run, without counting it.

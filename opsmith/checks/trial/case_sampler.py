@@ -56,7 +56,8 @@ class CaseSampler:
         Raises:
             Failure: with the smallest sample that fails.
         """
-        self.counts.due.add(examples)
+        self.counts.due.samples += examples
+        self.counts.due.families += 1
         if self._none_fits:
             return
         left = self.settings.seconds - self._seconds

@@ -278,9 +278,7 @@ class Trial:
         # However many cases ran: a kernel that sleeps would choose which of them are left out.
         return "cut short", stopped
 
-    def raised(self, error: BaseException) -> str:
-        """Describe an exception of a call, with the innermost line that is the user's."""
-        return raised(error)
+    raised = staticmethod(raised)
 
     def need(self, condition: object, reason: str) -> None:
         """State a precondition of the check.

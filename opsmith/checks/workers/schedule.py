@@ -49,7 +49,7 @@ class Schedule:
         #: By kernel: the position of each check.
         self._places: dict[tuple[str, str], dict[str, int]] = {}
         for position, planned in enumerate(plan):
-            self._places.setdefault(_kernel_of(planned), {})[planned[1].name] = position
+            self._places.setdefault(kernel_of(planned[0]), {})[planned[1].name] = position
         self._progress = progress
         self._on_row = on_row
         self._settle = settle
@@ -176,7 +176,7 @@ class Schedule:
 
     def _are_done(self, position: int, names: Sequence[str]) -> bool:
         """Return whether the checks of these names are done for the kernel of a row."""
-        places = self._places[_kernel_of(self._plan[position])]
+        places = self._places[kernel_of(self._plan[position][0])]
         return all(places[name] in self._rows for name in names if name in places)
 
     def _tell(self) -> None:
@@ -190,8 +190,9 @@ class Schedule:
         self._progress(len(self._rows), len(self._plan), ", ".join(what))
 
 
-def _kernel_of(planned: Planned) -> tuple[str, str]:
-    return planned[0].operator.name, planned[0].kernel
+def kernel_of(subject: Subject) -> tuple[str, str]:
+    """Return the names of an operator and its kernel."""
+    return subject.operator.name, subject.kernel
 
 
 def _backwards(plan: Sequence[Planned]) -> list[int]:
@@ -199,7 +200,7 @@ def _backwards(plan: Sequence[Planned]) -> list[int]:
     first: dict[tuple[str, ...], int] = {}
     keys = []
     for position, planned in enumerate(plan):
-        kernel = _kernel_of(planned)
+        kernel = kernel_of(planned[0])
         runtime = (*kernel, planned[1].runtime)
         keys.append((first.setdefault(kernel, position), -first.setdefault(runtime, position)))
     turns = [0] * len(plan)

@@ -17,9 +17,10 @@ from opsmith.checks.cases.search import search
 from opsmith.checks.cases.subject import subjects_of
 from opsmith.checks.numerics.oracle import RefusedError
 from opsmith.checks.report.rows import Row
-from opsmith.checks.row_history import FirstToTell, History, kernel_of, not_run
+from opsmith.checks.row_history import FirstToTell, History, not_run
 from opsmith.checks.runner import planned
 from opsmith.checks.trial.trial import Settings, Trial
+from opsmith.checks.workers.schedule import kernel_of
 
 
 @opsmith.op("sampling::everything")
