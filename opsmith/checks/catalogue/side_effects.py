@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from opsmith.checks.harness import Phase
 from opsmith.checks.isolation.fork_detection import forking_fails
 from opsmith.checks.isolation.process_state import Surroundings
 from opsmith.checks.numerics.comparison import compare
-from opsmith.checks.numerics.oracle import Expected
+from opsmith.checks.numerics.oracle import Expected, RefusedError
 from opsmith.checks.numerics.perturbation import keep_indices
 from opsmith.checks.protocol import PLAIN_CALLS, define_check
 from opsmith.checks.trial.trial import Trial
@@ -192,10 +192,12 @@ def statefulness(trial: Trial) -> None:
         truth = trial.truth(case)
         arguments = trial.make(case)
         trial.compare(trial.run(arguments), truth)
-        other = _other_values(trial, case)
-        if other is None or trial.signature.mutated:
+        for other in () if trial.signature.mutated else _other_values(trial, case):
+            with suppress(RefusedError):
+                truth = trial.truth(other)
+                break
+        else:
             return
-        truth = trial.truth(other)
         for name, tensor in every_tensor_in(arguments):
             tensor.copy_(dict(every_tensor_in(dict(other.values)))[name])
         again = trial.run(arguments)
@@ -207,29 +209,28 @@ def statefulness(trial: Trial) -> None:
     _many(trial, dtypes)
 
 
-def _other_values(trial: Trial, case: Case) -> Case | None:
-    """Return the case with new values in floating tensors, keeping their first elements.
+def _other_values(trial: Trial, case: Case) -> Iterator[Case]:
+    """Yield the case with new values in floating tensors, keeping their first elements.
 
-    Where only the author's cases are valid, return another one of the same shapes.
-
-    Returns:
-        None if no tensor has values that can be chosen freely.
+    The reference may refuse other signs, so the second one has the values in another order alone.
+    Where only the author's cases are valid, yield others of the same shapes.
     """
     if trial.operator.only_registered_cases:
-        return next(iter(alike(trial.operator, case, trial.settings.seed)), None)
-    values = dict(case.values)
-    changed = False
-    for parameter in case.signature.parameters:
-        value = values[parameter.name]
-        free = isinstance(value, Tensor) and value.is_floating_point() and value.numel() > 1
-        constraints = parameter.without_columns().constraints
-        if not free or constraints or is_float8(value.dtype):
-            continue
-        flat = value.flatten()
-        values[parameter.name] = torch.cat([flat[:1], flat[1:].flip(0) * -0.5]).view(value.shape)
-        changed = True
-    values = keep_indices(case.signature, case.values, values)
-    return Case(case.signature, values, {}, case.origin) if changed else None
+        yield from alike(trial.operator, case, trial.settings.seed)
+        return
+    for factor in (-0.5, 1.0):
+        values = dict(case.values)
+        for parameter in case.signature.parameters:
+            value = values[parameter.name]
+            free = isinstance(value, Tensor) and value.is_floating_point() and value.numel() > 1
+            constraints = parameter.without_columns().constraints
+            if free and not constraints and not is_float8(value.dtype):
+                flat = value.flatten()
+                flat = torch.cat([flat[:1], flat[1:].flip(0) * factor])
+                values[parameter.name] = flat.view(value.shape)
+        if any(values[name] is not value for name, value in case.values.items()):
+            moved = keep_indices(case.signature, case.values, values)
+            yield Case(case.signature, moved, {}, case.origin)
 
 
 def _many(trial: Trial, dtypes: tuple[str | None, ...]) -> None:

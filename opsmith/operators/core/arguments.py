@@ -12,7 +12,7 @@ from torch.nn import Parameter
 from opsmith.compat.torch_dispatch import storage_id
 from opsmith.errors import ArgumentError
 from opsmith.signature import Signature, TensorInfo
-from opsmith.signature.dtype_variables import joined, parts
+from opsmith.signature.dtype_variables import UNBOUND, joined, parts
 from opsmith.signature.dtypes import ALL_DTYPES, FLOAT8
 
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ALL_DTYPES}
@@ -167,10 +167,9 @@ def _info(value: Any, name: str, signature: Signature) -> TensorInfo:
             f"{signature.qualname}: argument {name!r} is {type(value).__name__}, expected a tensor."
         )
     if value.layout is not torch.strided:
-        layout = str(value.layout).removeprefix("torch.")
         raise ArgumentError(
-            f"{signature.qualname}: argument {name!r} is a tensor of layout {layout}, expected a "
-            "dense one."
+            f"{signature.qualname}: argument {name!r} is a tensor of layout "
+            f"{str(value.layout).removeprefix('torch.')}, expected a dense one."
         )
     return TensorInfo(value.shape, dtype_name(value.dtype), str(value.device))
 
@@ -207,10 +206,11 @@ def case_dtype(signature: Signature, dtype: str | None) -> Any:
 
     Where there are several dtype variables, it is a dictionary of their dtypes by name.
     """
-    if len(signature.dtype_variables) < 2:
+    variables = signature.dtype_variables
+    if len(variables) < 2:
         return DTYPES[dtype or "float32"]
-    labels = (variable.label for variable in signature.dtype_variables)
-    return {label: DTYPES[one] for label, one in zip(labels, parts(dtype), strict=True)}
+    chosen = zip(variables, parts(dtype) or [UNBOUND] * len(variables), strict=True)
+    return {own.label: DTYPES[own.names[-1] if one == UNBOUND else one] for own, one in chosen}
 
 
 def tensors(arguments: Mapping[str, Any], signature: Signature) -> list[Tensor]:

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 import torch
-from jaxtyping import Float, Float32
+from jaxtyping import Float, Float32, Int32, Int64
 from torch import Tensor
 
 import opsmith
@@ -161,6 +161,50 @@ def test_two_calls_at_once_that_meet_are_found():
 
 def test_a_kernel_that_leaves_nothing_behind_passes():
     assert failures("right", lambda x: x * 2) == {}
+
+
+def positive(x):
+    if x.min() < 0:
+        raise ValueError("positive numbers alone, please")
+    return x * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel", "wrong"), [("right", positive, []), ("held", Remembering(), ["other"])]
+)
+def test_other_values_are_those_that_the_reference_takes(name, kernel, wrong):
+    @opsmith.op(f"side_effects::positive_{name}")
+    def owned(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+        return positive(x)
+
+    owned.register_kernel("cpu", kernel)
+
+    @owned.register_cases
+    def _(dtype, seed):
+        yield {"x": torch.tensor([0.5, 0.25, 1.0])}
+
+    report = checks.run(owned, select=["statefulness"], examples=12, isolate=False)
+    said = [row.message.partition(" values")[0].rpartition(" ")[2] for row in report.failures]
+    assert said == wrong, report.explain()
+
+
+def test_a_case_without_the_tensors_of_a_dtype_variable_is_called_again():
+    Ids = opsmith.DtypeVar("Ids", Int32, Int64)
+
+    @opsmith.op("side_effects::counted")
+    def counted(
+        x: Ids[Tensor, "N"], weights: Float[Tensor, "N"] | None = None
+    ) -> Float32[Tensor, "N"]:
+        return x.float() * 2
+
+    counted.register_kernel("cpu", lambda x, weights=None: x.float() * 2)
+
+    @counted.register_cases(only=True)
+    def _(dtype, seed):
+        yield {"x": torch.arange(3, dtype=dtype["Ids"]) + seed, "weights": None}
+
+    report = checks.run(counted, select=["statefulness", "vmap"], examples=12, isolate=False)
+    assert report.ok, report.explain()
 
 
 def test_few_pairs_of_many_dimensions_are_drawn_in_vain(monkeypatch):
