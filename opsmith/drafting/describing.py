@@ -84,9 +84,14 @@ def described(
         if any(_differs(subject, worded, sizes.all, call) for call in fewer):
             worded = None
     if worded and not dependent:
-        zeros = {name: {**sizes.all, name: 0} for name in sizes.all}
-        wrong = [name for name, at in zeros.items() if _differs(subject, worded, at, sizes.at(at))]
-        where = (*where, *(f"{name} >= 1" for name in wrong))
+        small = [(name, size, {**sizes.all, name: size}) for name in sizes.all for size in (0, 1)]
+        axes = [{}, *({n: v} for n, several in scalars.items() for v in several if type(v) is int)]
+        wrong = {
+            name: size
+            for name, size, at in small
+            if any(_differs(subject, worded, at, sizes.at(at, one)) for one in axes)
+        }
+        where = (*where, *(f"{name} >= {size + 1}" for name, size in wrong.items()))
     variables = limits.index_dtypes(subject, sizes.values)
     labels = _labels(subject, sizes.values, floats, variables)
     results = list(zip(labels, worded or [None] * len(labels), strict=True))

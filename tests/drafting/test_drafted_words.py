@@ -81,6 +81,16 @@ def product(x, y):
     return x @ y if x.shape[1] else x.new_zeros(0, 0)
 
 
+def correlated(x):
+    if x.dim() != 2:
+        raise RuntimeError("rows of numbers")
+    return torch.corrcoef(x)
+
+
+def squeezed(x, dim):
+    return x.squeeze(dim).clone()
+
+
 def paired(x, y):
     return torch.complex(x, y)
 
@@ -114,6 +124,8 @@ KERNELS = {
     "ranked(Tensor x) -> Tensor": ranked,
     "beside(Tensor[] several) -> Tensor": beside,
     "product(Tensor x, Tensor y) -> Tensor": product,
+    "correlated(Tensor x) -> Tensor": correlated,
+    "squeezed(Tensor x, int dim) -> Tensor": squeezed,
     "paired(Tensor x, Tensor y) -> Tensor": paired,
     "kept(Tensor x, int dim, bool keepdim) -> (Tensor, Tensor)": kept,
     "counted(Tensor x) -> Tensor": counted,
@@ -190,6 +202,8 @@ def defined():
         ("kept", [") -> tuple[Tensor, Tensor]:", "    dim: Annotated[int, Between(-2, 1)],"]),
         ("beside", ['    several: list[Float[Tensor, "N C"]],', ") -> Tensor:"]),
         ("product", [', where=("C >= 1",))', ') -> Float[Tensor, "N M"]:']),
+        ("correlated", [', where=("N >= 2",))', ') -> Float[Tensor, "N N"]:']),
+        ("squeezed", [', where=("N >= 2", "C >= 2"))', ') -> Float[Tensor, "N C"]:']),
         ("paired", ['    dtypes = ["float32", "float64"]', ") -> Tensor:"]),
         ("counted", ['data_dependent=("K",)', "(only=True)", ') -> Int64[Tensor, "K"]:']),
         ("weighted", ['    weights: Float[Tensor, "N"] | None = None,', ") -> Tensor:"]),
