@@ -264,7 +264,7 @@ class _Sampler:
     ) -> int:
         if self.side is not None:
             return self.side
-        largest = max(largest, 2)
+        largest = max(largest, min(self.wanted.sizes), 2)
         largest = min(largest, self.wanted.most.get(name, largest))
         allowed = [size for size in self.wanted.sizes if size <= largest]
         allowed = self._fitting_sizes(name, allowed, dims or {}, taken)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from opsmith.signature.model import Signature
+from opsmith.signature.parameters import SequenceType
 from opsmith.signature.sizes import expressions
 from opsmith.signature.sizes.conditions import SizeComparison
 from opsmith.signature.sizes.expressions import (
@@ -48,7 +49,8 @@ class Fitting:
         sides = [side for one in self.comparisons for side in (one.left, one.right)]
         for divisor in (one for side in sides for one in _divisors(side)):
             self.comparisons.append(SizeComparison(divisor, "!=", Integer(0)))
-        numbers = [abs(number) for one in self.comparisons for number in _numbers(one)]
+        leaves = (leaf for one in self.comparisons for leaf in one.leaves)
+        numbers = (abs(leaf.value) for leaf in leaves if isinstance(leaf, Integer))
         self._largest = max(numbers, default=0)
         self._reading: dict[str, list[tuple[SizeComparison, dict[str, None]]]] = {}
         for comparison in self.comparisons:
@@ -148,6 +150,8 @@ class Fitting:
         left = [*dims, *numbers]
         before: dict[str, set[str]] = {name: set() for name in left}
         bounded = {names[0] for one in self.comparisons if len(names := [*_variables(one)]) == 1}
+        # Whatever a list holds, a size can be found that fits it.
+        bounded |= {p.name for p in self.signature.parameters if isinstance(p.type, SequenceType)}
         # An equation leaves less choice than an inequality, so it decides first.
         for comparison in sorted(self.comparisons, key=lambda one: one.op != "=="):
             names = [name for name in left if name in _variables(comparison)]
@@ -205,10 +209,6 @@ def _variables(comparison: SizeComparison) -> dict[str, None]:
         for leaf in comparison.leaves
         if not isinstance(leaf, Integer)
     }
-
-
-def _numbers(comparison: SizeComparison) -> list[int]:
-    return [leaf.value for leaf in comparison.leaves if isinstance(leaf, Integer)]
 
 
 def _last(comparison: SizeComparison, names: Sequence[str]) -> str:

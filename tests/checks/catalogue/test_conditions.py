@@ -48,6 +48,12 @@ def split(
 ) -> Float[Tensor, "B {heads} C//{heads}"]: ...
 def slid(x: Float[Tensor, "T"], k: int) -> Float[Tensor, "T-{k}+1"]: ...
 def bounded(x: Float[Tensor, "A B"], y: Float[Tensor, "C"]) -> Float[Tensor, "C"]: ...
+def windows(
+    x: Float[Tensor, "N C L"],
+    weight: Float[Tensor, "M C K"],
+    stride: Annotated[tuple[int], Between(1, None)] = (1,),
+    dilation: Annotated[tuple[int], Between(1, 2)] = (1,),
+) -> Float[Tensor, "N M (L-{dilation[0]}*(K-1)-1)//{stride[0]}+1"]: ...
 
 
 SIGNATURES = [
@@ -57,6 +63,7 @@ SIGNATURES = [
     signature_of(split, "conditions::split", where=("C % heads == 0",)),
     signature_of(slid, "conditions::slid", where=("k <= T",)),
     signature_of(bounded, "conditions::bounded", where=("A + B == 2*C", "A < B", "C >= 20")),
+    signature_of(windows, "conditions::windows"),
 ]
 WANTED = [
     Wanted(dtype="float32"),
@@ -77,7 +84,7 @@ def test_sizes_are_drawn_that_satisfy_the_conditions(
         drawn.append(self)
         try:
             return draw(self)
-        except sampling.NoValue:
+        except BaseException:  # Hypothesis's own too
             rejected.append(self)
             raise
 
@@ -87,6 +94,22 @@ def test_sizes_are_drawn_that_satisfy_the_conditions(
     search(strategy, found.append, examples=60, seed=0, seconds=60, size=lambda case: case.numel)
     assert len(found) == 60
     assert len(rejected) <= 0.1 * len(drawn)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "least"),
+    [(replace(WANTED[0], forced={"K": 257}), 257), (replace(WANTED[0], sizes=(9, 11, 13)), 1)],
+    ids=["large", "odd"],
+)
+def test_a_size_is_drawn_that_fits_lists_of_numbers_and_a_size_that_is_fixed(
+    wanted: Wanted, least: int
+) -> None:
+    found: list[Any] = []
+    strategy = sampling.cases(SIGNATURES[-1], wanted)
+    search(strategy, found.append, examples=20, seed=0, seconds=60, size=lambda case: case.numel)
+    assert len(found) == 20
+    assert {case.values["dilation"][0] for case in found} == {1, 2}
+    assert all(case.values["weight"].shape[2] >= least for case in found)
 
 
 def test_samples_of_solved_sizes_differ() -> None:
