@@ -120,13 +120,13 @@ class Benchmark:
 
     def __str__(self) -> str:
         """Return a table with a row for each figure."""
-        from opsmith.checks.report.notebook import text_of
+        from opsmith.checks.report.table import text_of
 
         return text_of([self._table()])
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: a row for each figure."""
-        from opsmith.checks.report.notebook import html_of
+        from opsmith.checks.report.table import html_of
 
         return html_of([self._table()])
 

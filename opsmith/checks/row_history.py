@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from opsmith.checks.cases.failure import LIFELESS
+from opsmith.checks.cases.failure import HURRIED, LIFELESS, SIZES_TOLD
 from opsmith.checks.cases.subject import Subject
 from opsmith.checks.protocol import PLAIN_CALLS, Check
-from opsmith.checks.report.causes import explains, is_plain, turn
-from opsmith.checks.report.rows import Row
+from opsmith.checks.report import rows
+from opsmith.checks.report.rows import MEMORY, RACES, Row
 from opsmith.checks.trial.case_source import REFUSES_ALL
 from opsmith.checks.workers.schedule import Planned, kernel_of
 
@@ -19,6 +19,12 @@ NOT_BUILT = "not built"
 _DRAW_ALL = ("dispatch", "reference")
 #: After this many checks of a kernel hung, its other checks are not run.
 _HANGS = 3
+#: The codes of a plain call that is wrong, and those of a call that is wrong under some condition.
+_RESULTS = ("VALUE-WRONG", "RESULT-COUNT", "RESULT-SHAPE")
+_WRONG = (*_RESULTS, "CALL-", "STATE-EARLIER", "DETERMINISM-REPEAT")
+_CONDITIONAL = ("VALUE-", "SIZE-", "LAYOUT-", "ARGUMENT-", "STATE-MODE", "GRADIENT-STRIDE")
+#: The codes that several runtimes, or several parts of a declaration, give for different causes.
+_APART = ("TARGET-", "COMPILE-", "EXPORT-", "SHARDING-", "VALIDATION-", "CHECK-", "OPCHECK-")
 
 
 @dataclass
@@ -55,7 +61,7 @@ class History:
             return _caseless(self.caseless)
         if len(self.hung) >= _HANGS:
             return f"not run, since {', '.join(self.hung)} hung. To run it alone: --check NAME"
-        needed = [row for row in self.failed if row.check in check.needs and is_plain(row)]
+        needed = [row for row in self.failed if row.check in check.needs and _is_plain(row)]
         causes = [row for row in needed if not self._causes(row, ())]
         return f"not run because of {min(causes, key=turn).check}" if causes else ""
 
@@ -147,3 +153,33 @@ def failed(histories: Mapping[tuple[str, str], History], operator: str) -> str:
     """Return the check that tells the first cause of an operator's failures; empty if none has."""
     found = (one.first for (name, _), one in histories.items() if name == operator)
     return next(filter(None, found), "")
+
+
+def turn(row: Row) -> tuple[int, bool]:
+    """Return the place of a row's failure among those of its kernel, the cause of others first."""
+    # `reference` tries most cases, and tells the smallest, unless it had little time for each.
+    hurried = LIFELESS in row.message or HURRIED in row.message
+    return rows.turn(row), row.check != "reference" or hurried
+
+
+def _is_plain(row: Row) -> bool:
+    """Return whether a row fails for plain arguments, so that a call in another way fails too."""
+    some_sizes = _is(row, "CALL-") and f"\n{SIZES_TOLD}" in row.message
+    return not some_sizes and (_is(row, *_WRONG) or not _is(row, *_CONDITIONAL))
+
+
+def explains(cause: Row, row: Row) -> bool:
+    """Return whether a row's failure is the same as that of one before, or follows from it."""
+    if row.blame or cause.blame:
+        return row.blame == cause.blame
+    if cause.code == row.code:
+        return not _is(row, *_APART)
+    if _is(cause, "RESULT-DECLARED", *MEMORY, *RACES):
+        return _is(row, *MEMORY, *RACES, *_WRONG, *_CONDITIONAL)
+    if _is(row, "SIZE-"):
+        return _is(cause, "VALUE-WRONG", "SIZE-")
+    return _is(row, *_WRONG) and _is(cause, *_WRONG, *_CONDITIONAL)
+
+
+def _is(row: Row, *beginnings: str) -> bool:
+    return row.code.removeprefix("OPS-").startswith(beginnings)

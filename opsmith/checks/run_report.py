@@ -16,8 +16,7 @@ class Report(Results):
 
     def __str__(self) -> str:
         """Return the report on one screen: what passed by name, failures in full."""
-        from opsmith.checks.report.notebook import text_of
-        from opsmith.checks.report.table import on_a_screen
+        from opsmith.checks.report.table import on_a_screen, text_of
 
         return text_of(on_a_screen(self))
 
@@ -36,8 +35,7 @@ class Report(Results):
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the report on one screen, in colours."""
-        from opsmith.checks.report.notebook import html_of
-        from opsmith.checks.report.table import on_a_screen
+        from opsmith.checks.report.table import html_of, on_a_screen
 
         return html_of(on_a_screen(self))
 

@@ -40,10 +40,9 @@ from opsmith.checks.trial.case_runner import Announce
 from opsmith.checks.trial.case_source import explain_no_case
 from opsmith.checks.trial.trial import Trial
 from opsmith.checks.workers.earlier_rows import EarlierRows
-from opsmith.checks.workers.helpers import helped
 from opsmith.checks.workers.schedule import Progress, Schedule, kernel_of
 from opsmith.checks.workers.worker_client import ElsewhereError, Worker
-from opsmith.checks.workers.worker_pool import borrowed
+from opsmith.checks.workers.worker_pool import borrowed, helped
 from opsmith.errors import MissingDependencyError, OpsmithError
 from opsmith.kernels import get_device
 from opsmith.operators import Operator

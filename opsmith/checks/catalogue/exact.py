@@ -21,9 +21,15 @@ from opsmith.checks.catalogue.memory_safety import compiled
 from opsmith.checks.harness import Elements, Fault, Phase
 from opsmith.checks.numerics.exact import arrays
 from opsmith.checks.numerics.exact.arrays import Array
-from opsmith.checks.numerics.exact.language import BITS, CODES, exact, exact_emulated
+from opsmith.checks.numerics.exact.language import (
+    BITS,
+    CODES,
+    exact,
+    exact_emulated,
+    obstacle,
+    table_in,
+)
 from opsmith.checks.numerics.exact.reference import ExactReference, LeavesFieldError
-from opsmith.checks.numerics.exact.sources import obstacle, table_in
 from opsmith.checks.numerics.exact.verdict import ExactVerdict, first_wrong
 from opsmith.checks.numerics.gradients import (
     has_leaves,

@@ -15,7 +15,7 @@ from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.cases.violations import violations
-from opsmith.checks.isolation.call_transforms import AUTOCAST, Call, ways
+from opsmith.checks.isolation.call_ways import AUTOCAST, Call, ways
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.errors import OpsmithError

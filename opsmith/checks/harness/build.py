@@ -11,13 +11,16 @@ from functools import cache
 from pathlib import Path
 
 from opsmith import kernels
-from opsmith.checks.harness import torch_source
 from opsmith.errors import BuildError, MissingDependencyError
 from opsmith.kernels import adapters
+from opsmith.kernels.codegen.render import render
 from opsmith.kernels.languages.emulated_cuda import INCLUDE as EMULATOR_INCLUDE
+from opsmith.kernels.languages.emulated_cuda import device_library
 from opsmith.kernels.source import KernelSource
 from opsmith.kernels.toolchain import compilers
 from opsmith.kernels.toolchain.program import build_program
+from opsmith.kernels.toolchain.units import Generated
+from opsmith.system.files import key_of
 
 _HERE = Path(__file__).parent
 _TEMPLATE = _HERE / "adapter.cpp.j2"
@@ -29,6 +32,8 @@ _PROGRAM = "opsmith-harness"
 SANITIZERS = ("address", "undefined", "thread", "memory")
 """The supported values of ``-fsanitize=``; ``memory`` needs clang."""
 _RUNTIMES = {"address": "asan", "undefined": "ubsan", "thread": "tsan", "memory": "msan"}
+_TORCH_TEMPLATE = _HERE / "torch_adapter.cpp.j2"
+_CALL = _HERE / "torch" / "call.cpp"
 
 
 @dataclass(frozen=True)
@@ -140,7 +145,7 @@ def build(
 
     if not source.language.has_entry:
         program = build_program(_PROGRAM, _DRIVER, settings, include_dirs=_PROGRAM_INCLUDE)
-        behind_torch = torch_source.library(source, names)
+        behind_torch = _library_behind_torch(source, names)
         return Build(program, behind_torch, source.path, with_lines=lambda: behind_torch)
 
     @cache
@@ -157,3 +162,39 @@ def build(
     own = library(*more, *(("-fwrapv", "-g1") if wraps else ()))
     program = build_program(_PROGRAM, _DRIVER, settings, include_dirs=_PROGRAM_INCLUDE)
     return Build(program, own, source.path, sanitizer, (lambda: own) if wraps else with_lines)
+
+
+def _library_behind_torch(source: KernelSource, names: list[str]) -> Path:
+    """Build the library by which the harness calls an emulated kernel with ``api="torch"``.
+
+    Args:
+        source: the kernel, compiled for the CPU.
+        names: the results' names, for messages.
+
+    Raises:
+        BuildError: the kernel does not compile.
+        MissingDependencyError: the source uses what is not emulated.
+    """
+    signature = source.signature
+    source.language.require(source)
+    device = device_library("opsmith_torch_on_cpu", (_CALL,), (_INCLUDE,))
+
+    def files() -> dict[str, str]:
+        text = render(
+            _TORCH_TEMPLATE,
+            signature,
+            names=names,
+        )
+        return {f"{signature.name}_harness.cpp": text}
+
+    headers = sorted(_INCLUDE.rglob("*.h"))
+    parts = [signature.qualname, signature.schema(), *names, _TORCH_TEMPLATE.read_text()]
+    key = key_of([*parts, *(header.read_text() for header in headers), str(device)])
+    links = (*source.link_libraries, str(device), f"-Wl,-rpath,{device.parent}")
+    return replace(source, link_libraries=links).build_beside(
+        f"{signature.namespace}__{signature.name}__torch_on_cpu",
+        Generated(key, files),
+        torch="full",
+        what=f"{signature.qualname} (cuda, on the CPU)",
+        include_dirs=[_INCLUDE],
+    )

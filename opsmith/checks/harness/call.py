@@ -404,7 +404,7 @@ def _answer(
 
 def _ended(build: Build, phase: Phase, done: subprocess.CompletedProcess[str]) -> Fault:
     """Return the fault of a process that ended without writing a message to its file."""
-    from opsmith.checks.harness.sanitizers import first_report
+    from opsmith.checks.harness.symbolize import first_report
 
     said = first_report(done.stderr, build) if build.sanitizer else ""
     if said:

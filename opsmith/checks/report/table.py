@@ -1,7 +1,8 @@
-"""A report in a terminal: row by row while the checks run, or as a whole on one screen."""
+"""A report in a terminal, in Python and in a notebook: row by row, or as a whole on one screen."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -14,6 +15,7 @@ from opsmith.system.text import wrapped
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
+
 
 #: Least width of the column of names; widths of the columns of cases, errors and times.
 _NAME, _CASES, _ERROR, _TIME = 12, 5, 5, 7
@@ -252,3 +254,36 @@ def show_ending(console: Console, report: Results, verbose: bool) -> None:
     """Print what follows the table; only a terminal wraps it at words."""
     more = "" if verbose else "; -v shows more"
     show(console, ending(report, verbose=verbose, legend=LEGEND + more), wraps=console.is_terminal)
+
+
+def text_of(renderables: Iterable[Any]) -> str:
+    """Return renderables of rich as plain text, one below the other, as wide as the terminal."""
+    from rich.console import Console
+
+    text = io.StringIO()
+    # A notebook sets FORCE_COLOR, which would put escape codes into the text.
+    plain: dict[str, Any] = {"force_jupyter": False, "force_terminal": False, "color_system": None}
+    show(Console(file=text, **plain), renderables)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+
+
+def html_of(renderables: Iterable[Any], width: int = 80) -> str:
+    """Return renderables of rich as HTML that a notebook shows in the colours of its page.
+
+    Args:
+        renderables: what to show, one below the other.
+        width: the width in characters.
+    """
+    from rich.console import Console
+
+    # In a notebook, a console that finds it shows what it prints.
+    console = Console(
+        record=True,
+        width=width,
+        file=io.StringIO(),
+        color_system="truecolor",
+        force_jupyter=False,
+    )
+    show(console, renderables)
+    frame = '<pre style="white-space:pre;overflow-x:auto;line-height:1.3">{code}</pre>'
+    return console.export_html(inline_styles=True, code_format=frame)

@@ -1,12 +1,19 @@
-"""Compute the right results for a check's cases, or take them from another row of the run."""
+"""Compute the right results for a check's cases, or take them from another row of the run.
+
+Computing them takes a dozen evaluations of the reference in double precision, and most checks run
+the same registered cases, so that one row's results serve the others.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from opsmith.checks.cases import layouts
@@ -15,10 +22,16 @@ from opsmith.checks.cases.reference_call import run_reference
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.numerics.comparison import compare
 from opsmith.checks.numerics.oracle import Expected, expected_of, require_accepted
-from opsmith.checks.numerics.oracle_cache import Truth, kept_truth
 from opsmith.operators import Operator
-from opsmith.system.files import key_of
+from opsmith.system.files import key_of, write_atomically
 from opsmith.system.stopwatch import spending
+
+#: The attributes of `Expected` in the cache; the others are derived from the arguments.
+_FIELDS = ("names", "values", "spread", "terms", "exact", "steady")
+#: Largest number of elements of results in the cache.
+_LARGEST = 1 << 22
+
+_Truth = TypeVar("_Truth", Expected, Expected | None)
 
 
 @dataclass
@@ -52,14 +65,14 @@ class TruthSource:
     def kept(
         self,
         case: Case,
-        compute: Callable[[Mapping[str, Any] | None], Truth],
+        compute: Callable[[Mapping[str, Any] | None], _Truth],
         beside: Sequence[Tensor] | None = None,
-    ) -> Truth:
+    ) -> _Truth:
         """Return the right results for `case`, reusing those of another row of the run if possible.
 
         Args:
             case: the arguments.
-            compute: see `kept_truth`.
+            compute: see `_kept_truth`.
             beside: the incoming gradients, if the results are gradients.
         """
         once = case.sampled and self.settings.repeats == 1
@@ -70,7 +83,7 @@ class TruthSource:
         facts = [self.operator.name, plain.digest]
         if beside is not None:
             facts.append(replace(plain, values={"": list(beside)}).digest)
-        return kept_truth(Path(self.settings.shared, "truths", key_of(facts)), compute)
+        return _kept_truth(Path(self.settings.shared, "truths", key_of(facts)), compute)
 
     @spending("truth")
     def accept(self, case: Case) -> None:
@@ -91,3 +104,38 @@ class TruthSource:
                 "the reference disagrees with itself between memory layouts. Called with "
                 f"{case.describe()}, {problem}. What it gives for contiguous copies is right here"
             )
+
+
+def _kept_truth(path: Path, compute: Callable[[Mapping[str, Any] | None], _Truth]) -> _Truth:
+    """Return the right results, from a file if another check saved them.
+
+    Args:
+        path: the file; its name identifies the operator, the arguments and the kind of results.
+        compute: function that computes the results from the saved attributes (see `known` of
+            `expected_of`) or, given `None`, from the start.
+
+    Raises:
+        RefusedError: the reference rejects the arguments, see `expected_of`.
+    """
+    found = _read(path)
+    if found is not None:
+        return compute(found)
+    truth = compute(None)
+    if truth is not None and sum(value.numel() for value in truth.values) <= _LARGEST:
+        _write(path, truth)
+    return truth
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = torch.load(path)
+    except Exception:  # the kernel of another check may have damaged the file
+        return None
+    return found
+
+
+def _write(path: Path, truth: Expected) -> None:
+    buffer = io.BytesIO()
+    with contextlib.suppress(Exception):  # the next check computes the results again
+        torch.save({name: getattr(truth, name) for name in _FIELDS}, buffer)
+        write_atomically(path, buffer.getvalue())

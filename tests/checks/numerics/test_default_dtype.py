@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from opsmith.checks.numerics.default_dtype import double_by_default
+from opsmith.checks.numerics.double_run import double_by_default
 
 WHOLE = torch.tensor([1, 2, 3])
 MADE: dict[str, Callable[[], Tensor]] = {

@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 
 import opsmith
 from opsmith import Index, checks
-from opsmith.checks.isolation.call_transforms import ways
+from opsmith.checks.isolation.call_ways import ways
 from opsmith.errors import OpsmithError
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from opsmith.kernels.source import KernelSource
     from opsmith.kernels.toolchain.recipe import LinkedWith
 
+
 _NATIVE = Path(__file__).parent / "native"
 #: Names the file of the numbers, which opsmith's headers then include.
 _DEFINE = f"OPSMITH_EXACT=<{_NATIVE / 'element.h'}>"
@@ -33,6 +34,14 @@ _CUDA = ("opsmith/cuda.h", "emulated/cuda.h")
 CODES = {"float16": 66, "bfloat16": 67, "float32": 68, "float64": 69}
 BITS = 128
 BYTES = BITS // 8
+_POINTERS = re.compile(
+    r"\(\s*(?:const\s+)?(?:u?int\d+_t|unsigned|int|long|short|char|void|unsigned\s+\w+)\s*\*+\s*\)"
+    r"\s*&|\bunion\b|\b(?:__)?asm(?:__)?\b|\bbit_cast\b|\b_mm\d*_|\bsvld|\bvld1"
+)
+_TABLE = re.compile(
+    r"\b(?:static|const|constexpr)\b[\w\s]*(?:\bstd::array<\s*(?:float|double)\b"
+    r"|\b(?:float|double)\s+\w+\s*\[)"
+)
 
 
 class ExactCpp(Cpp):
@@ -175,3 +184,20 @@ def _is_of_cuda(header: str) -> bool:
 def exact_emulated(source: KernelSource) -> KernelSource:
     """Return a CUDA source to compile for the CPU, with numbers that are never rounded."""
     return replace(source, language=ExactCuda(watched=False))
+
+
+def obstacle(path: Path) -> str:
+    """Return what in a source leaves the field, with its line; empty if nothing does."""
+    for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+        found = _POINTERS.search(line.partition("//")[0])
+        if found is not None:
+            return f"{found[0].strip()!r} at {path}:{number} may read the bits of a number"
+    return ""
+
+
+def table_in(path: Path) -> str:
+    """Return the place of the first table of real numbers in a source; empty if there is none."""
+    for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+        if _TABLE.search(line.partition("//")[0]):
+            return f"{path}:{number}"
+    return ""

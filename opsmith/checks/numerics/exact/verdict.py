@@ -8,14 +8,15 @@ in double precision differ by more than rounding explains; if they do not differ
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import torch
 from torch import Tensor
 
 from opsmith.checks.numerics.exact.arrays import CONSTANT_F, FIELDS, ROOT, Array, prime
-from opsmith.checks.numerics.exact.constants import constant_between, decimal
 
 #: Relative difference of values in double precision that rounding does not explain.
 _ROUNDING = 1e-12
@@ -26,6 +27,9 @@ _ROUNDING_SINGLE = 2e-6
 _LOW = 0xFFFFFFFF
 #: Number of draws, each in another field, that show by which constant two formulas differ.
 _FOR_CONSTANT = 3
+#: Largest numerator times denominator. Three fields have 2^90 numbers, so that of 4 million
+#: formulas without a constant between them one seems to have it.
+_MOST = 1 << 68
 
 
 def _halves(planes: Tensor) -> tuple[Tensor, Tensor]:
@@ -138,7 +142,7 @@ class ExactVerdict:
         draws = self.residues[:_FOR_CONSTANT]
         found, right = ([int(planes[i][place]) for planes in draws] for i in (0, 1))
         fields = [prime(draw % FIELDS) for draw in range(_FOR_CONSTANT)]
-        between = constant_between(found, right, fields)
+        between = _constant_between(found, right, fields)
         if between is None:
             return ""
         how, number = between
@@ -167,3 +171,54 @@ def first_wrong(verdicts: Sequence[ExactVerdict], *, by_value: bool) -> tuple[st
         if bool(wrong.any()):
             return verdict.describe(wrong), bool((wrong & verdict.refuted).any())
     return None
+
+
+def _fraction_of(residues: Sequence[int], primes: Sequence[int]) -> Fraction | None:
+    """Return the simplest fraction with these residues, if there is a simple one.
+
+    Wang, "A p-adic algorithm for univariate partial fractions", 1981.
+    """
+    whole = math.prod(primes)
+    number = 0
+    for residue, modulus in zip(residues, primes, strict=True):
+        other = whole // modulus
+        number += residue * other * pow(other, -1, modulus)
+    above, rest, below, step = whole, number % whole, 0, 1
+    found: list[tuple[int, int]] = []
+    while rest:
+        found.append((rest * abs(step), rest if step > 0 else -rest))
+        times = above // rest
+        above, rest, below, step = rest, above - times * rest, step, below - times * step
+    size, numerator = min(found, default=(_MOST, 0), key=lambda one: one[0])
+    return Fraction(numerator, size // abs(numerator)) if size < _MOST else None
+
+
+def _constant_between(
+    found: Sequence[int], right: Sequence[int], primes: Sequence[int]
+) -> tuple[str, Fraction] | None:
+    """Return what makes the one formula of the other: ``plus`` or ``times``, and a constant.
+
+    Args:
+        found: the residues of one formula, in each field.
+        right: the residues of the other.
+        primes: the primes of the fields.
+    """
+    triples = list(zip(found, right, primes, strict=True))
+    added = _fraction_of([(one - other) % modulus for one, other, modulus in triples], primes)
+    if added is not None:
+        return "plus", added
+    if any(other % modulus == 0 for _, other, modulus in triples):
+        return None
+    ratios = [one * pow(other, -1, modulus) % modulus for one, other, modulus in triples]
+    factor = _fraction_of(ratios, primes)
+    return None if factor is None else ("times", factor)
+
+
+def decimal(number: Fraction) -> str:
+    """Return a number as a decimal, or as a fraction where it is no short decimal."""
+    rest = number.denominator
+    for factor in (2, 5):
+        while rest % factor == 0:
+            rest //= factor
+    text = f"{float(number):.15g}"
+    return text if rest == 1 and Fraction(text) == number else str(number)

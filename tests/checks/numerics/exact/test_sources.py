@@ -1,6 +1,6 @@
 """Find in a source, with its line, what a field cannot follow."""
 
-from opsmith.checks.numerics.exact.sources import obstacle, table_in
+from opsmith.checks.numerics.exact.language import obstacle, table_in
 
 
 def test_a_source_that_reads_the_bits_of_a_number_is_told_with_its_line(tmp_path):
