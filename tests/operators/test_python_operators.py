@@ -12,7 +12,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith import ArgumentError, DeclarationError, Index, checks
-from opsmith.operators import schema_argument
+from opsmith.operators import decorator
 from opsmith.operators.core.onnx_translation import OnnxTranslation
 from opsmith.operators.dispatch import autocast
 
@@ -237,9 +237,9 @@ def test_a_schema_stands_for_annotations(schema: str, declared: str) -> None:
 
     def f(x, k): ...
 
-    signature = signature_of(schema_argument.annotated(f, "ns::f", schema), "ns::f")
+    signature = signature_of(decorator.annotated(f, "ns::f", schema), "ns::f")
     assert signature.schema() == declared
-    schema_argument.refuse_others(signature, schema)
+    decorator.refuse_others(signature, schema)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_a_schema_stands_for_annotations(schema: str, declared: str) -> None:
 def test_a_schema_that_cannot_stand_there_is_refused(schema: str, said: str) -> None:
     def f(x, k): ...
 
-    assert refused(schema_argument.annotated, f, "ns::f", schema).startswith(f"ns::f: {said}")
+    assert refused(decorator.annotated, f, "ns::f", schema).startswith(f"ns::f: {said}")
 
 
 def test_a_schema_that_says_something_else_is_refused() -> None:
@@ -271,12 +271,12 @@ def test_a_schema_that_says_something_else_is_refused() -> None:
         "(Tensor(a!) x, *, int k) -> Tensor",
         "(Tensor x, *, int k) -> (Tensor, Tensor)",
     ):
-        said = refused(schema_argument.refuse_others, signature, schema)
+        said = refused(decorator.refuse_others, signature, schema)
         assert said.startswith(
             f"ns::f: the schema differs from the declaration's.\n  schema=:     ns::f{schema}\n"
         )
         assert said.endswith("  declaration: ns::f(Tensor x, *, SymInt k) -> Tensor")
-    schema_argument.refuse_others(signature, "(Tensor x, *, int k) -> Tensor")
+    decorator.refuse_others(signature, "(Tensor x, *, int k) -> Tensor")
 
 
 def test_a_call_says_which_argument_it_cannot_take(twice: Any) -> None:

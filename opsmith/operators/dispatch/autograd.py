@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
+from torch.autograd.function import once_differentiable
 
 from opsmith.compat.functorch import unwrapped
 from opsmith.compat.torch_autograd import (
@@ -44,13 +46,23 @@ from opsmith.compat.torch_dispatch import (
 from opsmith.errors import DifferentiationError
 from opsmith.operators.core.arguments import MANY, each_tensor, map_tensors
 from opsmith.operators.core.lazy import late
-from opsmith.operators.dispatch.once_differentiable import is_decorated, refuse_again
 from opsmith.operators.dispatch.recorded_call import Flat, RecordedCall, at
 from opsmith.operators.dispatch.reference_gradients import by_reference
-from opsmith.operators.dispatch.written_gradients import require_recordable
+from opsmith.operators.dispatch.written_gradients import (
+    functional_form,
+    is_recorded,
+    require_recordable,
+    written_names,
+)
+from opsmith.signature import Signature
 
 if TYPE_CHECKING:
     from opsmith.operators.core.operator import Operator
+
+
+_WRAPPER = once_differentiable(lambda ctx: None).__code__  # one for every decorated function
+#: PyTorch has only this level. Compiled graphs enter it without setting PyTorch's Python variable.
+_LEVEL = 0
 
 
 def kernel(operator: Operator) -> Callable[..., Any]:
@@ -69,7 +81,6 @@ def kernel(operator: Operator) -> Callable[..., Any]:
 
 def derivative_kernel(operator: Operator) -> Callable[..., Any]:
     """Return the kernel for calls that are known to need a derivative or to carry tangents."""
-    from opsmith.operators.dispatch.forward_mode import has_tangent, reference_of, with_tangents
     from opsmith.operators.dispatch.ranks.sharding import call_on_parts, takes_dtensors
 
     overload, signature = operator.overload, operator.signature
@@ -84,12 +95,12 @@ def derivative_kernel(operator: Operator) -> Callable[..., Any]:
         if signature.nondifferentiable:
             args, kwargs = _detached(operator, args, kwargs)
         dual = None
-        if may_have_tangents() and has_tangent((*args, *kwargs.values())):
-            dual = reference_of(operator, args, kwargs)
+        if may_have_tangents() and _has_tangent((*args, *kwargs.values())):
+            dual = _reference_of(operator, args, kwargs)
         if not (torch.is_grad_enabled() and any_requires_grad(*args, *kwargs.values())):
             with below_autograd():
                 returned = overload.redispatch(keyset & after_autograd, *args, **kwargs)
-            return returned if dual is None else with_tangents(signature, returned, dual())
+            return returned if dual is None else _with_tangents(signature, returned, dual())
         if signature.mutated:
             require_recordable(operator, operator.arguments(args, kwargs))
         return nodes.apply(keyset, args, kwargs, dual)
@@ -204,12 +215,10 @@ class _Nodes:
         return call.flatten_with(output, dirty)
 
     def jvp(self, ctx: Any, *tangents: Any) -> Any:
-        from opsmith.operators.dispatch.forward_mode import flat_tangents
-
         call = ctx._opsmith_call
         dual, call.dual = call.dual, None  # it keeps the arguments alive
         with recording():
-            return flat_tangents(self.operator.signature, dual())
+            return _flat_tangents(self.operator.signature, dual())
 
     def _without_gradient(self, output: Any) -> list[Tensor]:
         """Return the tensors among the results that are declared `NonDifferentiable`."""
@@ -241,8 +250,8 @@ class _Nodes:
         structured = call.structured_grads(grads[: call.count] if self.mutated else grads)
         written = call.written_grads(self.mutated, grads[call.count :]) if self.mutated else ()
         returned = operator.rule.backward(ctx, *structured, *written)
-        if in_transform() and is_decorated(operator.rule.backward):
-            returned = refuse_again(operator.name, returned, ctx, grads)
+        if in_transform() and _is_decorated(operator.rule.backward):
+            returned = _refuse_again(operator.name, returned, ctx, grads)
         if not isinstance(returned, tuple):
             returned = (returned,)
         if len(returned) != len(self.positional):
@@ -292,3 +301,122 @@ def increment_versions(operator: Operator) -> Callable[..., Any]:
         return returned
 
     return kernel
+
+
+def _is_decorated(backward: Callable[..., Any]) -> bool:
+    """Return whether a backward cannot be differentiated, as its author says."""
+    return getattr(backward, "__code__", None) is _WRAPPER
+
+
+def _refuse_again(name: str, returned: Any, ctx: Any, grads: Sequence[Tensor]) -> Any:
+    """Return the gradients of a decorated backward, so that differentiating them again raises.
+
+    The decorator itself raises in plain autograd only. The levels around a transform take its
+    ``torch.no_grad`` for the user's, and would silently find zeros.
+
+    Args:
+        name: the operator's name.
+        returned: the gradients.
+        ctx: the context of the backward.
+        grads: the gradients that came in.
+    """
+    given = [*ctx.saved_tensors, *grads, *vars(ctx).values()]
+    tensors = [value for value in given if isinstance(value, Tensor)]
+
+    def refuse(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return type(value)(map(refuse, value))
+        return _Refusing.apply(name, value, *tensors) if isinstance(value, Tensor) else value
+
+    return refuse(returned)
+
+
+class _Refusing(torch.autograd.Function):
+    """The identity on a gradient, which every level of `torch.func` records and refuses."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(name: str, gradient: Tensor, *given: Tensor) -> Tensor:
+        return gradient.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        ctx.name = inputs[0]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        raise DifferentiationError(
+            f"{ctx.name}: its gradient cannot be differentiated again: its backward is decorated "
+            "with once_differentiable. Write the backward with operations that have gradients, or "
+            'declare it with autograd="reference".'
+        )
+
+    jvp = backward
+
+
+def _has_tangent(values: Sequence[Any]) -> bool:
+    """Return whether a tensor among `values`, or in a list among them, carries a tangent."""
+    for value in values:
+        if isinstance(value, Tensor):
+            if forward_ad.unpack_dual(value, level=_LEVEL).tangent is not None:
+                return True
+        elif isinstance(value, list | tuple) and _has_tangent(value):
+            return True
+    return False
+
+
+def _reference_of(operator: Operator, args: Any, kwargs: Any) -> Callable[[], Any]:
+    """Return a function that calls the reference with a call's arguments, which carry tangents.
+
+    The function is for after the call, which validates the arguments; the reference does not.
+
+    Raises:
+        DifferentiationError: the operator has no derivative in forward mode.
+    """
+    if operator.signature.mutated:
+        raise DifferentiationError(
+            f"{operator.name}: writes into {written_names(operator)}, and such an operator has no "
+            "forward-mode derivative, but an argument carries a tangent (jvp, jacfwd, hessian). "
+            f"{functional_form(operator.signature)}"
+        )
+    if not operator.rule.reference:
+        raise DifferentiationError(
+            f"{operator.name}: has no forward-mode derivative (jvp, jacfwd, hessian). If its "
+            'reference is differentiable PyTorch, declare it with autograd="reference"; a '
+            "backward registered by hand is still used for reverse mode."
+        )
+    arguments = operator.arguments(args, kwargs)
+    return lambda: operator.reference(**arguments)
+
+
+def _with_tangents(signature: Signature, returned: Any, dual: Any) -> Any:
+    """Return an operator's results with the tangents of `dual`, its reference's results."""
+    tangents = iter(_flat_tangents(signature, dual))
+
+    def add(tensor: Tensor) -> Tensor:
+        tangent = next(tangents)
+        return tensor if tangent is None else forward_ad.make_dual(tensor, tangent, level=_LEVEL)
+
+    if len(signature.results) == 1:
+        return map_tensors(returned, add)
+    return tuple(map_tensors(value, add) for value in returned)
+
+
+def _flat_tangents(signature: Signature, dual: Any) -> tuple[Tensor | None, ...]:
+    """Return the tangent of each tensor among a reference's results, of lists too.
+
+    Without an argument on which it depends, a tangent is zero. Integers have none, and results that
+    are declared `NonDifferentiable`.
+    """
+    many = dual if len(signature.results) > 1 else (dual,)
+    return tuple(
+        _tangent(tensor) if result.differentiable and is_recorded(tensor) else None
+        for result, value in zip(signature.results, many, strict=True)
+        for tensor in (value if isinstance(value, list | tuple) else (value,))
+    )
+
+
+def _tangent(dual: Tensor) -> Tensor:
+    primal, tangent = forward_ad.unpack_dual(dual, level=_LEVEL)
+    return torch.zeros_like(primal) if tangent is None else tangent

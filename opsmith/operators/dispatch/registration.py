@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import sys
@@ -12,14 +13,17 @@ import torch
 from torch.library import Library
 
 from opsmith import kernels
+from opsmith.compat.torch_autograd import in_transform
 from opsmith.compat.torch_dispatch import is_defined, parse_schema
 from opsmith.compat.torch_library import destroy, let_an_argument_be_called_mode
 from opsmith.compat.torch_ops import OpOverload, overload_schema
-from opsmith.errors import DeclarationError
+from opsmith.errors import ArgumentError, DeclarationError
 from opsmith.operators.core import registry
+from opsmith.operators.core.argument_errors import unusable
+from opsmith.operators.core.arguments import every_tensor_in, map_tensors
+from opsmith.operators.core.lazy import late
 from opsmith.operators.core.source_location import where_written
-from opsmith.operators.dispatch import autograd, lazy_bits
-from opsmith.operators.dispatch.batching_library import BatchingLibrary
+from opsmith.operators.dispatch import autograd
 from opsmith.signature import Signature
 
 if TYPE_CHECKING:
@@ -28,7 +32,10 @@ if TYPE_CHECKING:
     from opsmith.operators.dispatch.gates.autograd_gate import Gate
     from opsmith.operators.dispatch.kernel import NativeKernel
 
+
 _CURRENT: dict[str, Registration] = {}
+#: The dispatch keys of tensors that are conjugated or negated only when they are read.
+LAZY_KEYS = ("Conjugate", "Negative")
 
 
 class Registration:
@@ -137,7 +144,7 @@ class Registration:
     def vmap(self, function: Callable[..., Any]) -> None:
         """Make `function` the batching rule."""
         self._withdraw("vmap")
-        library = BatchingLibrary(self.signature)
+        library = _BatchingLibrary(self.signature)
         torch.library.register_vmap(self.signature.qualname, function, lib=library)
         self._libraries["vmap"] = library
 
@@ -166,8 +173,8 @@ class Registration:
             self.implement(
                 "ADInplaceOrView", autograd.increment_versions(operator), with_keyset=True
             )
-            for key in lazy_bits.KEYS:
-                self.implement(key, lazy_bits.resolving(operator))
+            for key in LAZY_KEYS:
+                self.implement(key, _resolving_kernel(operator))
 
     def native_autograd(self, operator: RegisteredOperator) -> None:
         """Let calls pass the autograd keys without entering Python.
@@ -271,3 +278,79 @@ def _tags(signature: Signature, further: Sequence[torch.Tag]) -> tuple[torch.Tag
     if signature.data_dependent:
         tags.add(torch.Tag.dynamic_output_shape)
     return tuple(tags)
+
+
+class _BatchingLibrary(Library):
+    """A library whose batching rule refuses, by name, a tensor that was kept from an ended vmap.
+
+    The rule that ``torch.library.register_vmap`` makes asserts that a transform runs.
+    """
+
+    def __init__(self, signature: Signature) -> None:
+        super().__init__(signature.namespace, "FRAGMENT")
+        self._signature = signature
+
+    def impl(self, op_name: Any, fn: Any, *args: Any, **kwargs: Any) -> Any:
+        """Register the kernel that calls the rule, with a check before it."""
+        signature = self._signature
+
+        @functools.wraps(fn)
+        def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+            if not in_transform():
+                from opsmith.signature.calls import named  # few calls come here
+
+                for name, tensor in every_tensor_in(named(signature)(args, kwargs)):
+                    problem = unusable(tensor)
+                    if problem is not None:
+                        raise ArgumentError(f"{signature.qualname}: argument {name!r} {problem}")
+            return fn(keyset, *args, **kwargs)
+
+        return super().impl(op_name, kernel, *args, **kwargs)
+
+
+def _resolving_kernel(operator: Operator) -> Callable[..., Any]:
+    """Return the kernel of a mutating operator at `_LAZY_KEYS`.
+
+    PyTorch's own kernel there copies what was written from the operator's first result. If the
+    operator has no result, it reads past the end of the results.
+
+    Args:
+        operator: the operator; it writes into at least one argument.
+    """
+    return late(lambda: _resolving_lazily(operator))
+
+
+def _resolving_lazily(operator: Operator) -> Callable[..., Any]:
+    from opsmith.operators.core.overlap import keep_apart
+    from opsmith.operators.core.validation import Validator
+
+    overload, signature = operator.overload, operator.signature
+    names = [parameter.name for parameter in signature.mutated]
+    validate, apart = Validator(signature), keep_apart(signature)
+    arguments_of, split = operator.arguments, operator.split
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        arguments = arguments_of(args, kwargs)
+        # The copies would hide from the operator's kernel that written tensors share memory.
+        validate(arguments)
+        kept = apart(arguments)
+        resolved = {name: map_tensors(value, _resolved) for name, value in kept.items()}
+        positional, keywords = split(resolved)
+        returned = overload(*positional, **keywords)
+        for name in names:
+            _copy_back(arguments[name], resolved[name])
+        return returned
+
+    return kernel
+
+
+def _resolved(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.resolve_conj().resolve_neg()
+
+
+def _copy_back(into: Any, written: Any) -> None:
+    if isinstance(into, list | tuple):
+        for one, other in zip(into, written, strict=True):
+            _copy_back(one, other)
+    elif into is not written and into is not None:
+        into.copy_(written)
