@@ -41,7 +41,7 @@ OPERATORS = {
 COMPILE = """
 import json, subprocess, sys, time
 from opsmith.kernels.toolchain.cmake import RELEASE, options_of
-from opsmith.kernels.toolchain.toolset import find_toolset
+from opsmith.kernels.toolchain.compilers import find_toolset
 from opsmith.sources.importing import import_all
 source = next(k.source for o in import_all(sys.argv[1:2]) for k in o.kernels.values() if k.source)
 unit, tools = source.language.unit(source), find_toolset("")

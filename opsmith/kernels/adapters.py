@@ -23,9 +23,14 @@ from typing import Any
 from opsmith.kernels.codegen import cpp_names
 from opsmith.kernels.codegen.argument_struct import dlpack_dtype, is_dependent, members_of
 from opsmith.kernels.codegen.cache_key import generated_key
-from opsmith.kernels.codegen.cpp_names import identifier, quote
+from opsmith.kernels.codegen.cpp_names import (
+    entry_symbol,
+    identifier,
+    quote,
+    register_symbol,
+    unregister_symbol,
+)
 from opsmith.kernels.codegen.render import TEMPLATES, kernel_files, render
-from opsmith.kernels.codegen.symbols import entry_symbol, register_symbol, unregister_symbol
 from opsmith.kernels.codegen.validation import ValidationCode
 from opsmith.kernels.source import KernelSource
 from opsmith.kernels.toolchain.devices import dispatch_key

@@ -12,11 +12,10 @@ from typing import Any
 from opsmith.errors import DeclarationError
 from opsmith.kernels.libraries import prebuilt
 from opsmith.kernels.libraries.loaded_library import Library
-from opsmith.kernels.toolchain.compilers import Compiler
+from opsmith.kernels.toolchain.compilers import Compiler, find_toolset
 from opsmith.kernels.toolchain.devices import Device, get_device
 from opsmith.kernels.toolchain.precompiled import precompiled
 from opsmith.kernels.toolchain.recipe import LinkedWith, Recipe, included_by
-from opsmith.kernels.toolchain.toolset import find_toolset
 from opsmith.kernels.toolchain.units import Generated, Unit
 from opsmith.signature.model import Signature
 from opsmith.system.products import import_product

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from opsmith.checks import harness
 from opsmith.kernels import Recipe, adapters, kernel_source
-from opsmith.kernels.codegen.symbols import entry_symbol
+from opsmith.kernels.codegen.cpp_names import entry_symbol
 from opsmith.signature import Signature, signature_of
 from opsmith.targets.aotinductor import shims
 from opsmith.targets.aotinductor.libraries import Plan

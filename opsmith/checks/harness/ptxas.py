@@ -15,8 +15,12 @@ from opsmith.errors import BuildError, MissingDependencyError
 from opsmith.kernels.languages.cpp import Cpp
 from opsmith.kernels.source import KernelSource
 from opsmith.kernels.toolchain import nvcc
-from opsmith.kernels.toolchain.compilers import Compiler, find_compiler, tool_version
-from opsmith.kernels.toolchain.toolset import TARGET_VERSION
+from opsmith.kernels.toolchain.compilers import (
+    TARGET_VERSION,
+    Compiler,
+    find_compiler,
+    tool_version,
+)
 from opsmith.kernels.toolchain.torch_paths import torch_paths
 from opsmith.kernels.toolchain.units import Unit
 from opsmith.system.progress import run

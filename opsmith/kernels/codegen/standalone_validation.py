@@ -12,7 +12,7 @@ from pathlib import Path
 
 from opsmith.kernels.codegen import cpp_names
 from opsmith.kernels.codegen.cache_key import generated_key
-from opsmith.kernels.codegen.symbols import arguments_symbol
+from opsmith.kernels.codegen.cpp_names import arguments_symbol
 from opsmith.kernels.toolchain.devices import DEVICES, HOST
 from opsmith.kernels.toolchain.recipe import Recipe
 from opsmith.kernels.toolchain.units import Generated

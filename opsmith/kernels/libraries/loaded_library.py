@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from opsmith.errors import BuildError
-from opsmith.kernels.codegen.symbols import (
+from opsmith.kernels.codegen.cpp_names import (
     calls_symbol,
     dtypes_symbol,
     register_symbol,

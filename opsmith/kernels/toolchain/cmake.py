@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from opsmith.kernels.toolchain.compilers import Compiler
-from opsmith.kernels.toolchain.toolset import TARGET_VERSION, Toolset
+from opsmith.kernels.toolchain.compilers import TARGET_VERSION, Compiler, Toolset
 from opsmith.kernels.toolchain.units import CMakeLanguage, Unit
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from opsmith.kernels.toolchain import units
 from opsmith.kernels.toolchain.cmake import RELEASE, options_of
-from opsmith.kernels.toolchain.toolset import Toolset
+from opsmith.kernels.toolchain.compilers import Toolset
 from opsmith.kernels.toolchain.units import Unit
 from opsmith.system.files import cache_folder, digest, key_of, make_folder, once, write_atomically
 from opsmith.system.progress import run

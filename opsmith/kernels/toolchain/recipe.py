@@ -18,10 +18,10 @@ from opsmith.errors import BuildError
 from opsmith.kernels.toolchain import compilers, object_cache
 from opsmith.kernels.toolchain.audit import audit
 from opsmith.kernels.toolchain.cmake import cmake_lists, unit_target
+from opsmith.kernels.toolchain.compilers import Toolset, find_toolset
 from opsmith.kernels.toolchain.diagnostics import NINJA_STATUS, compile_error, own_words
 from opsmith.kernels.toolchain.object_cache import BuiltFile
 from opsmith.kernels.toolchain.precompiled import Precompiled, precompiled
-from opsmith.kernels.toolchain.toolset import Toolset, find_toolset
 from opsmith.kernels.toolchain.units import INCLUDE, SOURCE_SUFFIXES, CMakeLanguage, Generated, Unit
 from opsmith.system.files import cache_folder, digest, key_of, locked, needing_space, once
 from opsmith.system.progress import run

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from opsmith.kernels.toolchain.compilers import Compiler
-from opsmith.kernels.toolchain.toolset import Toolset, compiler_facts
+from opsmith.kernels.toolchain.compilers import Compiler, Toolset, compiler_facts
 from opsmith.system.files import cache_folder, digest, key_of, write_atomically
 
 INCLUDE = Path(__file__).parents[1] / "include"

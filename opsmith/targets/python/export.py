@@ -20,7 +20,7 @@ from opsmith.targets.exporting.packages import vendoring
 from opsmith.targets.exporting.packages.writer import attributes_of, head, package_name, project
 from opsmith.targets.exporting.protocol import Outcome
 from opsmith.targets.exporting.readme import README
-from opsmith.targets.python import extension, library, signature_text
+from opsmith.targets.python import library, signature_text
 
 _PACKAGE = Path(__file__).parent / "package"
 _OWN = "targets.python.package"
@@ -54,7 +54,7 @@ def export(operators: Sequence[Operator], folder: Path, options: Mapping[str, An
     kernels = [kernel_of(operator, library.obstacle) for operator in operators]
     signatures = [operator.signature for operator in operators]
     attributes = attributes_of(signatures)
-    native = extension.build(shared)
+    native = library.build_extension(shared)
     found = [
         PythonFunction(signature, attribute, library.build(kernel))
         for signature, attribute, kernel in zip(signatures, attributes, kernels, strict=True)
@@ -65,7 +65,7 @@ def export(operators: Sequence[Operator], folder: Path, options: Mapping[str, An
         (package / path).write_text(text, encoding="utf-8")
     for item in found:
         shutil.copyfile(item.path, package / item.path.name)
-    shutil.copyfile(native, package / extension.file_name(shared))
+    shutil.copyfile(native, package / library.extension_file(shared))
     (package / "__init__.py").write_text(_init(found, native, shared), encoding="utf-8")
     (package / "__init__.pyi").write_text(_stub(found), encoding="utf-8")
     (package / "py.typed").touch()
@@ -94,7 +94,7 @@ def _modules() -> dict[str, str]:
 
 def _serves(shared: bool) -> str:
     """Describe the Pythons that the extension is for, for messages."""
-    oldest = extension.stable(shared)
+    oldest = library.oldest_python(shared)
     if oldest is not None:
         return f"CPython {oldest[0]}.{oldest[1]} and later on {platform.machine()}"
     return f"CPython {sys.version_info[0]}.{sys.version_info[1]} on {platform.machine()}"
@@ -111,7 +111,7 @@ def _init(found: Sequence[PythonFunction], native: Path, shared: bool) -> str:
         f'__all__ = ["FUNCTIONS", "ArgumentError", "OpsmithError", {names}]\n\n',
         "_native = _library.extension(\n",
         "    __name__,\n",
-        f'    "{extension.file_name(shared)}",\n',
+        f'    "{library.extension_file(shared)}",\n',
         f'    "{file_digest(native).sha256}",\n',
         f'    "{_serves(shared)}",\n',
         ")\n\n\n",
@@ -194,7 +194,7 @@ setup(distclass=Compiled)
 
 
 def _project(name: str, shared: bool) -> str:
-    oldest = extension.stable(shared)
+    oldest = library.oldest_python(shared)
     if oldest is None:
         requires, tag = f"=={sys.version_info[0]}.{sys.version_info[1]}.*", ""
     else:

@@ -13,7 +13,7 @@ from opsmith import Between, Extent, Index
 from opsmith.checks import harness
 from opsmith.checks.harness import Phase
 from opsmith.kernels import cache_folder, kernel_source
-from opsmith.kernels.codegen.device_guards import guards_of
+from opsmith.kernels.codegen.render import guards_of
 from opsmith.kernels.languages.emulated_cuda import emulated
 from opsmith.signature import signature_of
 

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from opsmith.kernels import Generated, KernelSource, Recipe, Unit, adapters, kernel_source
 from opsmith.kernels.toolchain import precompiled, recipe, units
+from opsmith.kernels.toolchain.compilers import find_toolset
 from opsmith.kernels.toolchain.object_cache import included_by
 from opsmith.kernels.toolchain.precompiled import begins_with_header, folder
-from opsmith.kernels.toolchain.toolset import find_toolset
 from opsmith.signature import signature_of
 
 

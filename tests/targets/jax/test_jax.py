@@ -129,7 +129,7 @@ def test_vmap_lays_the_batch_into_a_parallel_dimension(tmp_path) -> None:
 
 @pytest.mark.parametrize("shape", [(3, 2, 4), (3, 2, 0), (3, 0, 4), (0, 2, 4)])
 def test_vmap_takes_a_named_dimension_whatever_the_sizes(shape) -> None:
-    from opsmith.targets.jax.package.batching import batched
+    from opsmith.targets.jax.package.function import batched
 
     @opsmith.op("jax_test::doubled", parallel_dims=("N",))
     def doubled(x: Float[Tensor, "C N"]) -> Float[Tensor, "C N"]:

@@ -8,12 +8,10 @@ from emulators.cuda.compiling import INCLUDE
 from opsmith.kernels.languages.emulated_cuda.language import (
     USUAL_WARP,
     CudaOnCpu,
-    emulated,
-    find_obstacle,
-)
-from opsmith.kernels.languages.emulated_cuda.torch_language import (
     device_library,
+    emulated,
     emulated_behind_torch,
+    find_obstacle,
     unit_for_nvcc,
 )
 

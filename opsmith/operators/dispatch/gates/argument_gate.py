@@ -13,8 +13,8 @@ from pathlib import Path
 from opsmith import kernels
 from opsmith.errors import OpsmithError
 from opsmith.kernels import KernelSource
+from opsmith.kernels.codegen.cpp_names import arguments_symbol
 from opsmith.kernels.codegen.standalone_validation import build_arguments_check, files
-from opsmith.kernels.codegen.symbols import arguments_symbol
 from opsmith.signature import Signature
 from opsmith.signature.parameters import Parameter
 
