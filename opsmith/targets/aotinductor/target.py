@@ -31,7 +31,8 @@ from opsmith.signature.sizes import expressions
 from opsmith.system import machine
 from opsmith.targets.aotinductor import build_runner
 from opsmith.targets.exporting.artifact import Artifact, OperatorUse, SizeCondition
-from opsmith.targets.exporting.lowering import INLINE, Choice, Chooser, inline, lower
+from opsmith.targets.exporting.lowering.choice import INLINE, Choice, Chooser, inline
+from opsmith.targets.exporting.lowering.inlining import lower
 from opsmith.targets.exporting.model import Model
 from opsmith.targets.exporting.protocol import ModelTarget, Option, Outcome, Route, Runner
 from opsmith.targets.exporting.readme import write_readme

@@ -18,7 +18,8 @@ from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import ExportError, FormError
 from opsmith.operators import Operator
 from opsmith.system.quiet_loggers import silenced
-from opsmith.targets.exporting.lowering import Choice, Lowered, overload_of
+from opsmith.targets.exporting.lowering.choice import Choice
+from opsmith.targets.exporting.lowering.inlining import Lowered, overload_of
 from opsmith.targets.exporting.model import Model
 from opsmith.targets.onnx.emitter import Attributes
 from opsmith.targets.onnx.node import DOMAIN_VERSION, NodeLayout

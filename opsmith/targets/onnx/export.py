@@ -13,7 +13,8 @@ from torch.export.graph_signature import OutputKind
 from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import ExportError, FormError
 from opsmith.targets.exporting.artifact import OperatorUse, SizeCondition
-from opsmith.targets.exporting.lowering import Choice, Chooser, lower
+from opsmith.targets.exporting.lowering.choice import Choice, Chooser
+from opsmith.targets.exporting.lowering.inlining import lower
 from opsmith.targets.exporting.model import Model
 from opsmith.targets.exporting.protocol import Option
 from opsmith.targets.onnx.decompositions import DECOMPOSITIONS

@@ -26,16 +26,15 @@ from opsmith.operators.adoption.adopt import functions_call_operators
 from opsmith.operators.core.arguments import DTYPES, dtype_name, generic_dtype
 from opsmith.signature import Parameter, TensorType
 from opsmith.system.scratch import scratch_folder
-from opsmith.targets.exporting.lowering import (
-    Choice,
-    Lowered,
-    call_arguments,
+from opsmith.targets.exporting.lowering.choice import Choice, call_arguments
+from opsmith.targets.exporting.lowering.functional import (
     call_twin,
     decode,
     encode,
     is_encoded,
     twin,
 )
+from opsmith.targets.exporting.lowering.inlining import Lowered
 from opsmith.targets.exporting.model import Model
 from opsmith.targets.exporting.symbolic_sizes import kept_sizes
 from opsmith.targets.onnx.dynamo import quietly, refusal, typed_attributes

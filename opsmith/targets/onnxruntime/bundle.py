@@ -15,7 +15,7 @@ from opsmith.signature import Signature
 from opsmith.signature.dtypes import COMPLEX
 from opsmith.system import machine
 from opsmith.targets.exporting.artifact import OperatorUse
-from opsmith.targets.exporting.lowering import Choice
+from opsmith.targets.exporting.lowering.choice import Choice
 from opsmith.targets.exporting.model import Model
 from opsmith.targets.exporting.protocol import Outcome
 from opsmith.targets.exporting.readme import write_readme

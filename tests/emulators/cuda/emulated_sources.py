@@ -8,7 +8,7 @@ import torch
 from emulators.cuda.obstacles import obstacle_of
 from emulators.cuda.own_code import read_own_code
 from emulators.cuda.rewriting import rewrite
-from opsmith.kernels.languages.emulated_cuda.language import INCLUDE
+from opsmith.kernels.languages.emulated_cuda import INCLUDE
 from opsmith.kernels.toolchain import compilers, units
 
 

@@ -17,7 +17,8 @@ from opsmith.errors import ArgumentError, ExportError
 from opsmith.targets import prepare
 from opsmith.targets.exporting.artifact import Artifact, Manifest, SizeCondition, TensorSpec
 from opsmith.targets.exporting.loaded_artifact import check_inputs
-from opsmith.targets.exporting.lowering import Chooser, inline, lower
+from opsmith.targets.exporting.lowering.choice import Chooser, inline
+from opsmith.targets.exporting.lowering.inlining import lower
 
 
 @opsmith.op("declared_sizes::halves")

@@ -14,12 +14,16 @@ from torch import Tensor
 
 import opsmith
 from opsmith import ExportError
-from opsmith.targets.exporting.lowering import call_twin, decode, encode, is_encoded, twin
 from opsmith.targets.exporting.lowering.functional import (
     _TWINS,
     CallsTwins,
+    call_twin,
+    decode,
+    encode,
     functional,
+    is_encoded,
     operator_of_twin,
+    twin,
     without_mutation,
 )
 
