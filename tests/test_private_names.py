@@ -323,8 +323,6 @@ def test_every_file_of_compat_says_since_when():
             "__init__",
             "patch",
             "post_import",
-            "gc_pause",
-            "quiet_loggers",
         ):  # no private name
             assert re.search(r"since|from \d[\d.]+ on", words), path.name
         assert len(path.read_text().splitlines()) <= 300

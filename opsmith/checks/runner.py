@@ -23,8 +23,7 @@ from opsmith.checks.cases.reruns.failure_database import (
     store,
     stored_in,
 )
-from opsmith.checks.cases.reruns.rerun_case import Replay
-from opsmith.checks.cases.reruns.rerun_command import command_of
+from opsmith.checks.cases.reruns.rerun_command import Replay, command_of
 from opsmith.checks.cases.reruns.user_cases import keep_given, write_cases
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import REFERENCE, Subject, subject_on, subjects_of

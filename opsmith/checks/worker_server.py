@@ -31,10 +31,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opsmith.compat import torch_modules
-from opsmith.system.gc_pause import uncollected
 from opsmith.system.processes.launch import fork, python
 from opsmith.system.processes.server import each_request, empty_input
 from opsmith.system.processes.supervisor import Children, answer, supervise
+from opsmith.system.temporarily import uncollected
 
 if TYPE_CHECKING:
     from opsmith.checks.isolation.kernel_client import Caller
@@ -163,7 +163,7 @@ def _serve_row(request: dict[str, Any], operator: Operator, answers: int, forked
     import torch
 
     from opsmith.checks.cases.reference_call import after_evaluation
-    from opsmith.checks.cases.reruns.rerun_case import Replay
+    from opsmith.checks.cases.reruns.rerun_command import Replay
     from opsmith.checks.cases.settings import Settings
     from opsmith.checks.protocol import all_checks
     from opsmith.checks.report.json_junit import plain

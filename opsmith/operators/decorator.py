@@ -20,7 +20,7 @@ from opsmith.operators.core.source_location import shown_path, where_written
 from opsmith.operators.defined import DefinedOperator
 from opsmith.signature import Signature, hints, signature_of
 from opsmith.signature.suggestions import refuse_unknown_keywords
-from opsmith.system.gc_pause import uncollected
+from opsmith.system.temporarily import uncollected
 
 #: What a schema calls a type, and the annotation that stands for it.
 _SCALARS: dict[str, Any] = {

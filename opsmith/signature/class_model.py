@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from opsmith.signature.model import Signature
+from opsmith.signature.model import Signature, _argument
 from opsmith.signature.parameters import Parameter, ScalarType
-from opsmith.signature.schema import _argument
 
 Returned = Literal["tensor", "tensors", "int", "float", "bool"]
 """The kinds of a method's results; ``tensors`` is a list of tensors."""

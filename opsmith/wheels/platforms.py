@@ -14,9 +14,9 @@ from pathlib import Path
 from opsmith.errors import OptionError, no_such
 from opsmith.kernels.toolchain import compilers
 from opsmith.kernels.toolchain.torch_paths import linked_in_place
-from opsmith.system.environment import environment
 from opsmith.system.files import cache_folder, write_atomically
 from opsmith.system.scratch import scratch_folder
+from opsmith.system.temporarily import environment
 
 
 @dataclass(frozen=True)

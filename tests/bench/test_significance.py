@@ -4,10 +4,9 @@ import dataclasses
 
 import pytest
 
-from opsmith.bench.compare import changes
+from opsmith.bench.compare import changes, holm, mann_whitney
 from opsmith.bench.figures import Benchmark, Figure
 from opsmith.bench.machine import Machine
-from opsmith.bench.significance import holm, mann_whitney
 from opsmith.bench.table import ending
 
 

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from opsmith.system.gc_pause import uncollected
+from opsmith.system.temporarily import uncollected
 
 
 def test_the_collector_is_paused_and_left_as_it_was() -> None:

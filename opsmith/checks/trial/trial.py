@@ -9,7 +9,7 @@ from torch import Tensor
 
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure, Inapplicable
-from opsmith.checks.cases.reruns.rerun_case import Replay
+from opsmith.checks.cases.reruns.rerun_command import Replay
 from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import Subject

@@ -17,8 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from opsmith.checks.cases.reruns.rerun_case import Replay
-from opsmith.checks.cases.reruns.rerun_command import command_of
+from opsmith.checks.cases.reruns.rerun_command import Replay, command_of
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import Subject
 from opsmith.checks.isolation import prestart

@@ -281,8 +281,8 @@ def check(
             param_hint="--quick",
         )
     from opsmith.checks.isolation import prestart
-    from opsmith.system.gc_pause import uncollected
     from opsmith.system.progress import status
+    from opsmith.system.temporarily import uncollected
 
     _require_device_types(device or [])
     jobs = jobs or len(os.sched_getaffinity(0))

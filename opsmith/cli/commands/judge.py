@@ -87,8 +87,8 @@ def judge(
     5: a check was cut short, or there is nothing to judge. 6: the machine grants no sandbox.
     """
     from opsmith.checks.isolation import prestart
-    from opsmith.system.gc_pause import uncollected
     from opsmith.system.progress import status
+    from opsmith.system.temporarily import uncollected
 
     if (candidate is None) == (candidates is None):
         raise typer.BadParameter("name a file by --candidate, or a folder by --candidates")

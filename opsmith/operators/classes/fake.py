@@ -17,7 +17,7 @@ from opsmith.operators.classes.reference import make_state
 from opsmith.signature import Signature
 from opsmith.signature.calls import named
 from opsmith.signature.class_model import RESULT_DTYPES, ClassModel, MethodModel
-from opsmith.system.quiet_loggers import silenced
+from opsmith.system.temporarily import silenced
 
 
 class Owner(Protocol):

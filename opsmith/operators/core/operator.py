@@ -19,10 +19,10 @@ from opsmith.compat import torch_modules
 from opsmith.compat.torch_library import CustomOpDef
 from opsmith.compat.torch_ops import OpOverload, entry_of
 from opsmith.errors import DeclarationError, OpsmithError
-from opsmith.operators.core.argument_errors import is_cut, number_places
 from opsmith.operators.core.arguments import IN_GRAPHS, MANY, can_be_functionalised
 from opsmith.operators.core.rule import Rule
 from opsmith.operators.core.source_location import where_written
+from opsmith.operators.core.unusable import is_cut, number_places
 from opsmith.signature import Signature
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ from opsmith.compat.torch_library import destroy, let_an_argument_be_called_mode
 from opsmith.compat.torch_ops import OpOverload, overload_schema
 from opsmith.errors import ArgumentError, DeclarationError
 from opsmith.operators.core import registry
-from opsmith.operators.core.argument_errors import unusable
 from opsmith.operators.core.arguments import every_tensor_in, map_tensors
 from opsmith.operators.core.lazy import late
 from opsmith.operators.core.source_location import where_written
+from opsmith.operators.core.unusable import unusable
 from opsmith.operators.dispatch import autograd
 from opsmith.signature import Signature
 

@@ -23,10 +23,10 @@ from opsmith.errors import ExportError
 from opsmith.kernels import cache_folder
 from opsmith.kernels.toolchain import compilers
 from opsmith.system import machine
-from opsmith.system.environment import environment
 from opsmith.system.files import once
 from opsmith.system.progress import status
 from opsmith.system.scratch import watched_environment
+from opsmith.system.temporarily import environment
 from opsmith.system.version import version
 from opsmith.targets.aotinductor.libraries import Plan
 

@@ -20,8 +20,8 @@ from opsmith.compat.torch_library import class_maker
 from opsmith.errors import ArgumentError, ArtifactError
 from opsmith.operators.core import registry
 from opsmith.system import machine
-from opsmith.system.environment import environment
 from opsmith.system.scratch import make_scratch, remove
+from opsmith.system.temporarily import environment
 from opsmith.targets.exporting.artifact import Artifact, file_digest
 from opsmith.targets.exporting.protocol import Runner
 

@@ -17,7 +17,7 @@ from opsmith.compat.onnxscript import constants_compared_by
 from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import ExportError, FormError
 from opsmith.operators import Operator
-from opsmith.system.quiet_loggers import silenced
+from opsmith.system.temporarily import silenced
 from opsmith.targets.exporting.lowering.choice import Choice
 from opsmith.targets.exporting.lowering.inlining import Lowered, overload_of
 from opsmith.targets.exporting.model import Model

@@ -30,7 +30,7 @@ if _opsmith is not None:
     prebuilt.served.append(Path(__file__).parent)
     sys.modules[__name__] = _opsmith
 else:
-    from .system.gc_pause import uncollected
+    from .system.temporarily import uncollected
 
     with uncollected():
         # The names that a declaration may import; additional names do no harm here.

@@ -32,8 +32,7 @@ from opsmith.operators.core.arguments import DTYPES
 from opsmith.operators.core.source_location import line_of
 from opsmith.signature import Parameter
 from opsmith.signature.dtype_variables import parts
-from opsmith.system.gc_pause import uncollected
-from opsmith.system.quiet_loggers import silenced
+from opsmith.system.temporarily import silenced, uncollected
 from opsmith.targets.exporting.symbolic_sizes import kept_sizes
 from opsmith.targets.jax.derivatives.examples import generic_dtypes, made_up, registered
 from opsmith.targets.jax.derivatives.model import (
