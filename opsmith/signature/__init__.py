@@ -17,14 +17,7 @@ from opsmith.signature.annotations import (
     Total,
     Unspecified,
 )
-from opsmith.signature.constraints import (
-    Bound,
-    Column,
-    Order,
-    PartStarts,
-    Sum,
-    ValueRange,
-)
+from opsmith.signature.constraints import Bound, Column, Order, PartStarts, Sum, ValueRange
 from opsmith.signature.declare import signature_of, split_qualname
 from opsmith.signature.dtype_variables import DtypeVar
 from opsmith.signature.model import Signature

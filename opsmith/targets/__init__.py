@@ -5,10 +5,7 @@
 target must implement.
 """
 
-from opsmith.targets.exporting.artifact import (
-    Artifact,
-    OperatorUse,
-)
+from opsmith.targets.exporting.artifact import Artifact, OperatorUse
 from opsmith.targets.exporting.conformance import (
     DirectProof,
     GradientProof,

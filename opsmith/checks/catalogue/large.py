@@ -14,13 +14,7 @@ from torch import Tensor
 
 from opsmith.checks.cases.case import show_tensor
 from opsmith.checks.cases.failure import Failure, Inapplicable
-from opsmith.checks.cases.large_calls import (
-    LargeCall,
-    bytes_of,
-    large_calls,
-    small_case,
-    whole,
-)
+from opsmith.checks.cases.large_calls import LargeCall, bytes_of, large_calls, small_case, whole
 from opsmith.checks.cases.reference_call import run_reference
 from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.numerics.comparison import compare

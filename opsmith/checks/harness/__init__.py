@@ -14,15 +14,7 @@ call. The program provides:
 """
 
 from opsmith.checks.harness.build import SANITIZERS, Build, build
-from opsmith.checks.harness.call import (
-    Called,
-    Elements,
-    Fault,
-    Phase,
-    code_of,
-    repeated,
-    run,
-)
+from opsmith.checks.harness.call import Called, Elements, Fault, Phase, code_of, repeated, run
 
 __all__ = [
     "SANITIZERS",

@@ -6,11 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from opsmith.kernels.codegen.argument_struct import (
-    dlpack_dtype,
-    is_dependent,
-    template_parameters,
-)
+from opsmith.kernels.codegen.argument_struct import dlpack_dtype, is_dependent, template_parameters
 from opsmith.kernels.codegen.cpp_names import (
     ELEMENT_TYPES,
     dtype,

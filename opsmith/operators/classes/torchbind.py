@@ -14,12 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.export import ExportedProgram
-from torch.export.graph_signature import (
-    CustomObjArgument,
-    InputKind,
-    InputSpec,
-    TensorArgument,
-)
+from torch.export.graph_signature import CustomObjArgument, InputKind, InputSpec, TensorArgument
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
 

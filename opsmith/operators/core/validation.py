@@ -14,13 +14,7 @@ from opsmith.errors import ArgumentError
 from opsmith.operators.core.arguments import DTYPES, describe, dtype_name, each_tensor
 from opsmith.operators.core.overlap import refuse_overlap
 from opsmith.operators.core.value_checks import check_values
-from opsmith.signature import (
-    Bindings,
-    Signature,
-    TensorType,
-    bind,
-    result_shapes,
-)
+from opsmith.signature import Bindings, Signature, TensorType, bind, result_shapes
 from opsmith.signature.sizes.shapes import show_sizes
 
 

@@ -13,13 +13,7 @@ from opsmith.operators.core.operator import Operator
 from opsmith.operators.core.rule import Rule
 from opsmith.signature import Signature, checking
 from opsmith.signature.dtypes import COMPLEX, FLOATING
-from opsmith.signature.parameters import (
-    NO_DEFAULT,
-    Parameter,
-    Result,
-    TensorListType,
-    TensorType,
-)
+from opsmith.signature.parameters import NO_DEFAULT, Parameter, Result, TensorListType, TensorType
 
 _GRAD, _RESULT = "grad", "result"
 

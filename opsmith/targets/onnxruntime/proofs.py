@@ -22,12 +22,7 @@ from opsmith.targets.exporting.operator_export import left_out
 from opsmith.targets.exporting.protocol import Route
 from opsmith.targets.onnx.node import DOMAIN_VERSION, ELEMENT_TYPES, NodeLayout
 from opsmith.targets.onnxruntime.providers import PROVIDERS, open_session
-from opsmith.targets.onnxruntime.session import (
-    as_runtime_errors,
-    from_ort,
-    silent_options,
-    to_ort,
-)
+from opsmith.targets.onnxruntime.session import as_runtime_errors, from_ort, silent_options, to_ort
 
 _FORMS = {
     "standard": "as register_onnx says",

@@ -24,12 +24,7 @@ from torch import Tensor
 from opsmith.compat.torch_distributed import DTENSORS, has_strategy, replicates_implicitly
 from opsmith.errors import ArgumentError, OpsmithError
 from opsmith.operators.core import registry
-from opsmith.operators.core.arguments import (
-    MANY,
-    describe,
-    every_tensor_in,
-    map_named_tensors,
-)
+from opsmith.operators.core.arguments import MANY, describe, every_tensor_in, map_named_tensors
 from opsmith.system.post_import import when_imported
 
 if TYPE_CHECKING:
