@@ -115,23 +115,10 @@ def define_check(
     needs: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Trial], None]], Callable[[Trial], None]]:
     """Register the decorated function as a check; see `Check` for the arguments."""
+    given = locals()
 
     def register(run: Callable[[Trial], None]) -> Callable[[Trial], None]:
-        _CHECKS[name] = Check(
-            name,
-            summary,
-            run,
-            subjects,
-            order,
-            time_limit,
-            samples,
-            flag,
-            runtime,
-            apart,
-            prepares,
-            calls,
-            needs,
-        )
+        _CHECKS[name] = Check(run=run, **given)
         return run
 
     return register

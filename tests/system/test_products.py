@@ -7,8 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from opsmith.checks import harness
+from opsmith.checks.cases.failure import Inapplicable
 
 REPOSITORY = Path(__file__).parents[2]
 SCALE = """
@@ -162,6 +166,53 @@ def test_without_a_product_all_else_works_and_one_sentence_says_what_is_missing(
     said = {name: (tmp_path / name / "said").read_text() for name in CASES}
     for name, (_, _, sentence) in CASES.items():
         assert said[name].startswith(sentence.format(name)), f"{name}: {said[name]}"
+
+
+@pytest.mark.slow
+def test_without_the_emulators_a_check_runs_and_no_row_of_theirs_is_green(tmp_path):
+    install_without(tmp_path, ["../emulators"])
+    # It would be found in the repository.
+    (tmp_path / "emulators.py").write_text("raise ModuleNotFoundError(name='emulators')\n")
+    (tmp_path / "scale.py").write_text(IN_CUDA)
+    (tmp_path / "scale.cu").write_text("#include <opsmith/cuda.h>\n")
+    checks = ["reference", "cuda-on-cpu", "exact-cuda-on-cpu"]
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "opsmith",
+            "check",
+            "scale.py",
+            "--json",
+            "--check",
+            ",".join(checks),
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    rows = {(row["kernel"], row["check"]): row for row in json.loads(done.stdout)["rows"]}
+    assert rows["reference", "reference"]["status"] == "passed"
+    for check in checks[1:]:
+        row = rows["cuda", check]
+        assert (row["status"], row["message"]) == (
+            "not applicable",
+            "products::scale (cuda), without a GPU, needs emulators, which is not installed. Get "
+            "it: pip install opsmith",
+        )
+    assert done.returncode == 5, "no kernel was looked at"
+
+
+def test_without_the_emulation_no_kernel_is_called_alone(monkeypatch):
+    product = "opsmith.kernels.languages.emulated_cuda"
+    monkeypatch.setitem(sys.modules, product, None)
+    with pytest.raises(Inapplicable) as raised:
+        harness.build(SimpleNamespace())
+    assert str(raised.value) == (
+        f"calling a kernel alone needs {product}, which is not installed. Get it: pip install "
+        "opsmith"
+    )
 
 
 #: What only building and the command line need; the extra `build` brings it.

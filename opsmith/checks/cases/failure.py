@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from opsmith.checks.cases.case import Case
+from opsmith.errors import MissingDependencyError
 from opsmith.operators.core.validation import ResultError, SharedMemoryError
+from opsmith.system.products import import_product
 
 #: The line of a failure of which no call returned.
 LIFELESS = "No call of the kernel returned, whatever the sizes and dtypes."
@@ -54,3 +56,11 @@ def code_of(error: BaseException, otherwise: str) -> str:
 
 class Inapplicable(Exception):
     """The check does not apply to this operator and kernel; the message says why."""
+
+
+def need_emulators(what: str) -> None:
+    """Require what emulates CUDA; `what` needs it. Raise `Inapplicable` if it is not installed."""
+    try:
+        import_product("opsmith.kernels.languages.emulated_cuda", what)
+    except MissingDependencyError as error:
+        raise Inapplicable(str(error)) from None

@@ -17,7 +17,7 @@ from opsmith.checks.cases import cohorts
 from opsmith.checks.cases.boundary_values import RUNS
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.cohorts import Cohort
-from opsmith.checks.cases.failure import Failure, Inapplicable
+from opsmith.checks.cases.failure import Failure, Inapplicable, need_emulators
 from opsmith.checks.cases.layouts import LAYOUTS
 from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.cases.subject import Subject
@@ -29,13 +29,6 @@ from opsmith.checks.protocol import define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.errors import BuildError, MissingDependencyError
 from opsmith.kernels import HOST, KernelSource, Library
-from opsmith.kernels.languages.emulated_cuda import (
-    USUAL_WARP,
-    emulated,
-    emulated_behind_torch,
-    find_obstacle,
-    unit_for_nvcc,
-)
 from opsmith.operators import Operator
 from opsmith.signature.dtype_variables import parts
 from opsmith.signature.parameters import TensorListType
@@ -83,6 +76,8 @@ def need_emulation(trial: Trial, source: KernelSource) -> None:
     Raises:
         Inapplicable: it does, or the parser is missing.
     """
+    from opsmith.kernels.languages.emulated_cuda import find_obstacle
+
     try:
         obstacle = find_obstacle(source)
     except MissingDependencyError as error:
@@ -99,6 +94,9 @@ def build_emulated(
         Inapplicable: the kernel uses a feature that is not emulated.
         Failure: the kernel does not compile.
     """
+    need_emulators(f"{trial.operator.name} (cuda), without a GPU,")
+    from opsmith.kernels.languages import emulated_cuda as languages
+
     source = trial.subject.implementation.source
     assert source is not None
     behind_torch = not source.language.has_entry
@@ -106,13 +104,13 @@ def build_emulated(
         trial.need(not sanitizer, 'opsmith has no sanitizers for kernels with api="torch"')
         lists = any(isinstance(result.type, TensorListType) for result in trial.signature.results)
         trial.need(not lists, 'opsmith emulates no kernel with api="torch" that returns a list')
-        usual = trial.settings.warp == USUAL_WARP
+        usual = trial.settings.warp == languages.USUAL_WARP
         trial.need(usual, 'a kernel with api="torch" is emulated with warps of 32 threads only')
-        translated = emulated_behind_torch(source)
+        translated = languages.emulated_behind_torch(source)
     else:
-        translated = emulated(source, watched=not sanitizer, warp=trial.settings.warp)
+        translated = languages.emulated(source, watched=not sanitizer, warp=trial.settings.warp)
     need_emulation(trial, translated)
-    if trial.settings.warp != USUAL_WARP:
+    if trial.settings.warp != languages.USUAL_WARP:
         trial.notes.append(f"with warps of {trial.settings.warp} threads")
     try:
         build = harness.build(translated, sanitizer, emulated=True)
@@ -278,8 +276,13 @@ def compiled_by_nvcc(trial: Trial) -> None:
     assert source is not None
     hip = _HIP.search(source.path.read_text(errors="replace"))
     trial.need(hip is None, "the source is in HIP, which nvcc does not compile")
+    unit = None
+    if not source.language.has_entry:
+        need_emulators(f"{source.what} for nvcc")
+        from opsmith.kernels.languages.emulated_cuda import unit_for_nvcc
+
+        unit = unit_for_nvcc(source)
     try:
-        unit = None if source.language.has_entry else unit_for_nvcc(source)
         found = ptxas.resources_of(source, unit)
     except MissingDependencyError as error:
         raise Inapplicable(str(error)) from None

@@ -11,11 +11,10 @@ from functools import cache
 from pathlib import Path
 
 from opsmith import kernels
+from opsmith.checks.cases.failure import need_emulators
 from opsmith.errors import BuildError, MissingDependencyError
 from opsmith.kernels import adapters
 from opsmith.kernels.codegen.render import render
-from opsmith.kernels.languages.emulated_cuda import INCLUDE as EMULATOR_INCLUDE
-from opsmith.kernels.languages.emulated_cuda import device_library
 from opsmith.kernels.source import KernelSource
 from opsmith.kernels.toolchain import compilers
 from opsmith.kernels.toolchain.program import build_program
@@ -26,7 +25,6 @@ _HERE = Path(__file__).parent
 _TEMPLATE = _HERE / "adapter.cpp.j2"
 _INCLUDE = _HERE / "include"
 _DRIVER = _HERE / "driver"
-_PROGRAM_INCLUDE = [kernels.INCLUDE, _INCLUDE, EMULATOR_INCLUDE]
 _PROGRAM = "opsmith-harness"
 
 SANITIZERS = ("address", "undefined", "thread", "memory")
@@ -87,7 +85,12 @@ def build(
     Raises:
         BuildError: the kernel does not compile.
         MissingDependencyError: the compiler or the libraries for the sanitizer are missing.
+        Inapplicable: the emulators, whose headers the driver includes, are not installed.
     """
+    need_emulators("calling a kernel alone")
+    from opsmith.kernels.languages.emulated_cuda import INCLUDE as EMULATOR_INCLUDE
+
+    includes = [kernels.INCLUDE, _INCLUDE, EMULATOR_INCLUDE]
     compiler = compilers.find_compiler(_PROGRAM)
     if sanitizer == "memory" and "clang" not in Path(compiler.path).name:
         raise MissingDependencyError(
@@ -144,7 +147,7 @@ def build(
         )
 
     if not source.language.has_entry:
-        program = build_program(_PROGRAM, _DRIVER, settings, include_dirs=_PROGRAM_INCLUDE)
+        program = build_program(_PROGRAM, _DRIVER, settings, include_dirs=includes)
         behind_torch = _library_behind_torch(source, names)
         return Build(program, behind_torch, source.path, with_lines=lambda: behind_torch)
 
@@ -160,7 +163,7 @@ def build(
     # information than `-g1` takes a fifth longer to build.
     more = ("-g1", "-fno-omit-frame-pointer") if sanitizer else ()
     own = library(*more, *(("-fwrapv", "-g1") if wraps else ()))
-    program = build_program(_PROGRAM, _DRIVER, settings, include_dirs=_PROGRAM_INCLUDE)
+    program = build_program(_PROGRAM, _DRIVER, settings, include_dirs=includes)
     return Build(program, own, source.path, sanitizer, (lambda: own) if wraps else with_lines)
 
 
@@ -175,6 +178,8 @@ def _library_behind_torch(source: KernelSource, names: list[str]) -> Path:
         BuildError: the kernel does not compile.
         MissingDependencyError: the source uses what is not emulated.
     """
+    from opsmith.kernels.languages.emulated_cuda import device_library
+
     signature = source.signature
     source.language.require(source)
     device = device_library("opsmith_torch_on_cpu", (_CALL,), (_INCLUDE,))

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emulators.lines import lines_of
-
 if TYPE_CHECKING:
     from opsmith.checks.harness.build import Build
 
@@ -34,6 +32,8 @@ def innermost(places: Sequence[str], build: Build) -> str:
     """
     known = [place[1:] for place in places if place.startswith("=")]
     own = [place.split(" ", 1)[0] for place in places if place.endswith(str(build.library))]
+    from emulators.lines import lines_of  # the build needed the emulators
+
     library = build.with_lines() if own and shutil.which("addr2line") is not None else None
     if library is None:
         return (known or [""])[0]

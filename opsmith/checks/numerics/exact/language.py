@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from opsmith.checks.cases.failure import need_emulators
 from opsmith.kernels.languages.cpp import Cpp
-from opsmith.kernels.languages.emulated_cuda import INCLUDE, CudaOnCpu
 from opsmith.kernels.toolchain.units import Generated, Unit
 from opsmith.signature.dtype_variables import parts
 from opsmith.system.files import key_of
@@ -159,30 +159,24 @@ def exact(source: KernelSource, dtypes: str | None = None) -> KernelSource:
     return replace(source, language=ExactCpp(dtypes))
 
 
-class ExactCuda(CudaOnCpu):
-    """The language CUDA, emulated on the CPU with numbers that are never rounded."""
-
-    name = "CUDA on the CPU, exact"
-
-    def unit(self, source: KernelSource) -> Unit:
-        """Return the unit of the rewritten source, with other numbers."""
-        # The emulation's own headers are about a kernel's numbers, so they come after these.
-        included = [name for name, _ in self.own_code(source).included if name.startswith("<")]
-        headers = [name for name in included if not _is_of_cuda(name[1:-1])]
-        after = tuple(f"<{header}>" for header in reversed(_CUDA))
-        return with_exact_numbers(source, super().unit(source), headers, after)
-
-    def beside(self, source: KernelSource) -> LinkedWith:
-        """Return the options that link an adapter with the emulator's runtime."""
-        return defining(super().beside(source))
-
-
-def _is_of_cuda(header: str) -> bool:
-    return header in _CUDA or (INCLUDE / header).is_file()
-
-
 def exact_emulated(source: KernelSource) -> KernelSource:
     """Return a CUDA source to compile for the CPU, with numbers that are never rounded."""
+    need_emulators(f"{source.what}, without a GPU,")
+    from opsmith.kernels.languages.emulated_cuda import INCLUDE, CudaOnCpu
+
+    class ExactCuda(CudaOnCpu):
+        name = "CUDA on the CPU, exact"
+
+        def unit(self, source: KernelSource) -> Unit:
+            # The emulation's own headers are about a kernel's numbers, so they come after these.
+            names = [name for name, _ in self.own_code(source).included if name.startswith("<")]
+            own = [f"<{name}>" for name in _CUDA]
+            headers = [n for n in names if n not in own and not (INCLUDE / n[1:-1]).is_file()]
+            return with_exact_numbers(source, super().unit(source), headers, tuple(own[::-1]))
+
+        def beside(self, source: KernelSource) -> LinkedWith:
+            return defining(super().beside(source))
+
     return replace(source, language=ExactCuda(watched=False))
 
 
