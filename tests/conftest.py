@@ -37,8 +37,13 @@ for _number, _usual in (
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _usual)
 
-# A busy machine takes as long for an example as it takes; that says nothing about the code.
-settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# A busy machine takes as long for an example as it takes; that says nothing about the code. The
+# fixtures that examples share change nothing. A list that a test gives takes the place of this.
+settings.register_profile(
+    "tests",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 settings.load_profile("tests")
 
 # What a trace or an export leaves is a hundred thousand objects that live on: with Python's own

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jaxtyping import Float, Int32, Int64
 from torch import Tensor
@@ -245,9 +245,7 @@ def changes(draw: st.DrawFn) -> dict[str, Any]:
     return changed
 
 
-@settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=300)
 @given(changed=changes())
 def test_cpp_and_python_agree_on_anything(operator, changed: dict[str, Any]) -> None:
     native, python = both(operator, **changed)

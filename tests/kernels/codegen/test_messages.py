@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jaxtyping import Float, Int32, Int64
 from torch import Tensor
@@ -219,9 +219,7 @@ def changes(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=300)
 @given(changed=changes())
 @example(changed={"scale": 5e-324})
 @example(changed={"scale": 123456789012345680.0})
