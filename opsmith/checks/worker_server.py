@@ -10,8 +10,8 @@
 
 Each process is a fork of the one above, so that nothing is imported twice. Every row begins in the
 same state: the side effects of a kernel on its process end with the row. A fork copies no thread.
-If importing the operators starts threads, the template therefore runs one row itself, and another
-template takes over.
+If importing the operators starts threads that do not end when asked, the template therefore runs
+one row itself, and another template takes over.
 
 Requests are lines of JSON on standard input, which the template reads. Every answer carries its
 request's number.
@@ -20,6 +20,7 @@ request's number.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import os
@@ -46,6 +47,10 @@ if TYPE_CHECKING:
 _COMPILER = torch_modules.COMPILER
 #: The process of a row reports at most once in this many seconds that its kernel is being called.
 _QUIET_SECONDS = 1.0
+#: OpenMP's omp_pause_hard: end all threads. They start again when something is computed.
+_END_THREADS = 2
+#: Seconds in which threads end that have been told to.
+_END_SECONDS = 0.1
 #: Number of new objects after which a row collects garbage. Exports create millions of objects, and
 #: few of them are garbage: with Python's default of 700, collection takes a tenth of an export's
 #: time.
@@ -141,11 +146,16 @@ def started_threads() -> bool:
     """Return whether this process has threads that a fork would not copy."""
     if _threads() == 1:
         return False
+    with contextlib.suppress(AttributeError):  # PyTorch computes without OpenMP
+        ctypes.CDLL(None).omp_pause_resource_all(_END_THREADS)
     # Some libraries (OpenBLAS) end their threads before a fork, and start them again when needed.
     child = os.fork()
     if child == 0:
         os._exit(0)
     os.waitpid(child, 0)
+    until = time.monotonic() + _END_SECONDS
+    while _threads() > 1 and time.monotonic() < until:
+        time.sleep(0.001)
     return _threads() > 1
 
 

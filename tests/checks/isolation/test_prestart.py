@@ -127,6 +127,21 @@ end.set()
 """)
 
 
+def test_threads_that_computing_started_end_before_a_fork_and_start_again():
+    run("""
+import torch
+x = torch.rand(8, 64, 300)
+right = torch.avg_pool1d(x, 3, 1)
+assert worker_server._threads() > 1 or torch.get_num_threads() == 1
+assert not worker_server.started_threads()
+child = os.fork()
+if child == 0:
+    os._exit(0 if torch.avg_pool1d(x, 3, 1).equal(right) else 1)
+assert os.waitpid(child, 0)[1] == 0
+assert torch.avg_pool1d(x, 3, 1).equal(right)
+""")
+
+
 CALLS = """
 import opsmith
 from jaxtyping import Float32
