@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 import opsmith
 from opsmith import kernels
-from opsmith.targets.aotinductor.build_runner import build_runner
+from opsmith.targets.aotinductor.runtime import build_runner
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
@@ -132,7 +132,7 @@ def time_network(folder: Path, rounds: int, repeat: int = 40) -> Timings:
 def build_seconds(cache: Path) -> float:
     """Build the C++ program in a process and with a cache of its own."""
     code = (
-        "import time; from opsmith.targets.aotinductor.build_runner import build_runner; "
+        "import time; from opsmith.targets.aotinductor.runtime import build_runner; "
         "start = time.perf_counter(); build_runner(); print(time.perf_counter() - start)"
     )
     environment = os.environ | {"OPSMITH_CACHE": str(cache)}

@@ -16,16 +16,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from opsmith.errors import ExportError
-from opsmith.kernels import DEVICES, HOST, KernelSource
+from opsmith.errors import DeclarationError, ExportError, MissingDependencyError
+from opsmith.kernels import DEVICES, HOST, KernelSource, get_device
+from opsmith.kernels.languages.triton import require_triton
 from opsmith.kernels.libraries import prebuilt
+from opsmith.operators.classes import all_classes
+from opsmith.operators.core.operator import Kernel
+from opsmith.operators.defined import DefinedOperator
 from opsmith.system import machine
 from opsmith.system.progress import status
 from opsmith.system.scratch import held_folder, scratch_folder
 from opsmith.system.version import version as own_version
 from opsmith.system.watchdog import watched
 from opsmith.wheels import carried, project
-from opsmith.wheels.choice import choose
 from opsmith.wheels.gates import build_gates, find_headers
 from opsmith.wheels.platforms import Platform, compiling_for, find_levels, find_platform
 from opsmith.wheels.project import Project
@@ -300,3 +303,79 @@ with warnings.catch_warnings():
     warnings.simplefilter("error")
     gates.say()
 """
+
+
+def choose(found: Project, kind: Platform) -> tuple[list[KernelSource], list[str]]:
+    """Return the kernels whose libraries a wheel contains, and a sentence on each other kernel.
+
+    Args:
+        found: the package.
+        kind: the platform.
+
+    Raises:
+        ExportError: the package declares an object that needs opsmith wherever it is imported.
+    """
+    for declared in all_classes():
+        if f"{declared.__module__}.".startswith(f"{found.module}."):
+            raise ExportError(
+                f"{declared.name}: is a custom class, whose library binds to one PyTorch, so no "
+                f"wheel carries it. Keep it in a module that {found.package} does not import, "
+                "outside the package."
+            )
+    sources, left_out = [], []
+    for operator in found.operators:
+        if not isinstance(operator, DefinedOperator):
+            raise ExportError(
+                f"{operator.name}: is adopted, so the library that defines it is not the "
+                "package's to carry. Declare it with opsmith.op to ship it."
+            )
+        for device, kernel in operator.kernels.items():
+            why = _obstacle(operator.name, kernel, kind)
+            if why:
+                left_out.append(f"{operator.name} ({device}): {why}")
+            elif kernel.entry is not None:
+                sources.append(kernel.entry)
+    return sources, left_out
+
+
+def _obstacle(name: str, kernel: Kernel, kind: Platform) -> str:
+    """Return why a wheel lacks a kernel's library; empty if it has one or none is needed."""
+    if kernel.dissolves:
+        why = _not_ahead_of_time(kernel, kind).removeprefix(f"{name} ({kernel.device}): ")
+        return why and f"its Python comes along, and Triton compiles it where it is called: {why}"
+    if kernel.source is None:
+        return ""
+    if kernel.entry is None:
+        return (
+            'left out, since api="torch" binds to one PyTorch; its source comes along, and is '
+            "compiled where opsmith is installed"
+        )
+    if kernel.device == HOST:
+        return ""
+    if not get_device(kernel.device, "").in_every_library:
+        return "left out, since wheels carry kernels for the CPU and CUDA; its source comes along"
+    if kind.target:
+        return (
+            "left out, since nvcc calls this machine's compiler, which only --platform native "
+            "uses; its source comes along"
+        )
+    try:
+        with compiling_for(kind, kind.levels[0]):
+            kernel.entry.language.require(kernel.entry)
+    except MissingDependencyError as error:
+        reason = str(error).removeprefix(f"{kernel.entry.what}: ")
+        return f"left out, its source comes along: it {reason}"
+    return ""
+
+
+def _not_ahead_of_time(kernel: Kernel, kind: Platform) -> str:
+    """Return why Triton cannot compile a kernel ahead of time here; empty if it can."""
+    try:
+        if kernel.entry is None:
+            return "a function launches it"
+        require_triton(kernel.entry.what)  # fail before anything is built for the platform
+        with compiling_for(kind, kind.levels[0]):
+            kernel.entry.build()
+    except (DeclarationError, MissingDependencyError) as error:
+        return str(error)
+    return ""

@@ -82,7 +82,7 @@ def test_a_file_where_the_folder_should_be_is_named(cli, tmp_path):
 
 def test_a_package_is_written_that_becomes_a_wheel(cli, tmp_path):
     from opsmith.wheels import project
-    from opsmith.wheels.choice import choose
+    from opsmith.wheels.building import choose
     from opsmith.wheels.platforms import find_platform
 
     outcome = cli("new", "--package", "road_ops", "--dir", tmp_path)

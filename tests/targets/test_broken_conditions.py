@@ -15,7 +15,7 @@ from torch.export import Dim
 
 import opsmith
 from opsmith import Index
-from opsmith.targets.aotinductor.build_runner import build_runner
+from opsmith.targets.aotinductor.runtime import build_runner
 
 pytestmark = pytest.mark.slow(cases=2)
 

@@ -13,7 +13,7 @@ from wheel_samples import LEVEL, SAMPLE, USABLE_NVCC, contents
 from opsmith.errors import ExportError, MissingDependencyError
 from opsmith.kernels.toolchain import nvcc
 from opsmith.system import machine
-from opsmith.wheels import build_wheel, choice, project
+from opsmith.wheels import build_wheel, building, project
 from opsmith.wheels.platforms import find_platform
 
 
@@ -80,7 +80,7 @@ def test_with_nvcc_it_holds_libraries_for_gpus(
 
 def test_cross_compiled_wheels_say_that_nvcc_needs_this_machine() -> None:
     found = project.read(SAMPLE)
-    _, said = choice.choose(found, find_platform("x86_64"))
+    _, said = building.choose(found, find_platform("x86_64"))
     assert (
         "sample::pick (cuda): left out, since nvcc calls this machine's compiler, which only "
         "--platform native uses; its source comes along" in said

@@ -1,12 +1,19 @@
-"""Memory layouts of a tensor, all with the same values."""
+"""Memory layouts of a tensor, all with the same values.
+
+Some are views of larger memory: the strides and offsets that indexing and permuting a tensor leave.
+Each kind of view has a single property that no other has, so that a kernel that is wrong for one
+property is found whatever else it handles: rows with a gap behind them, memory that is contiguous
+and starts later, dimensions in another order. ``mixed`` has several of them. The gaps hold poison.
+"""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
+from itertools import pairwise
+
 import torch
 from torch import Tensor
-
-from opsmith.checks.cases import views
-from opsmith.checks.cases.views import VIEWS, poison
 
 CONTIGUOUS = "contiguous"
 TRANSPOSED = "transposed"
@@ -14,9 +21,19 @@ SLICED = "sliced"
 EXPANDED = "expanded"
 OVERLAPPING = "overlapping"
 GIVEN = "as given"
+OFFSET = "contiguous at an offset"
+PADDED = "padded rows"
+STEPPED = "every other row"
+PERMUTED = "permuted"
+CHANNELS_LAST = "channels last"
+LONE = "odd strides of size 1"
+_MIXED = "mixed"
+
+#: The kinds of views.
+_VIEWS = (OFFSET, PADDED, STEPPED, PERMUTED, CHANNELS_LAST, LONE, _MIXED)
 
 #: The layouts that are sampled.
-LAYOUTS = (CONTIGUOUS, TRANSPOSED, SLICED, EXPANDED, OVERLAPPING, *VIEWS)
+LAYOUTS = (CONTIGUOUS, TRANSPOSED, SLICED, EXPANDED, OVERLAPPING, *_VIEWS)
 
 
 def lay_out(tensor: Tensor, layout: str) -> Tensor:
@@ -29,8 +46,8 @@ def lay_out(tensor: Tensor, layout: str) -> Tensor:
             largest value), so that a kernel that ignores the strides gives wrong results;
             ``expanded`` gives stride 0 to each dimension along which the values are equal;
             ``overlapping`` gives the last two dimensions the same stride, where the values are
-            those of a sliding window; ``as given`` copies the memory, and keeps the strides; for
-            the others, see `opsmith.checks.cases.views`.
+            those of a sliding window; ``as given`` copies the memory, and keeps the strides; the
+            others are views of larger memory.
 
     Returns:
         The copy; contiguous where the layout is not possible (see `possible`).
@@ -47,8 +64,8 @@ def lay_out(tensor: Tensor, layout: str) -> Tensor:
     if layout == OVERLAPPING and _slides(tensor):
         line = torch.cat([tensor[..., 0, :], tensor[..., 1:, -1]], -1)
         return line.unfold(-1, tensor.shape[-1], 1)
-    if layout in VIEWS and views.possible(tensor, layout):
-        return views.view_of(tensor, layout)
+    if layout in _VIEWS and _has_view(tensor, layout):
+        return _view_of(tensor, layout)
     if layout == EXPANDED and (dims := constant_dims(tensor)):
         once = tensor
         for dim in dims:
@@ -63,7 +80,7 @@ def taken(tensor: Tensor, layout: str) -> str:
         return CONTIGUOUS
     if layout == OVERLAPPING and not _slides(tensor):
         return CONTIGUOUS
-    if layout in VIEWS and not views.possible(tensor, layout):
+    if layout in _VIEWS and not _has_view(tensor, layout):
         return CONTIGUOUS
     if layout == GIVEN and tensor.is_contiguous() and not tensor.storage_offset():
         return CONTIGUOUS
@@ -148,3 +165,86 @@ def _sliced(tensor: Tensor) -> Tensor:
         view = view.narrow(dim, 1, size)
     view.copy_(tensor)
     return view
+
+
+def _has_view(tensor: Tensor, kind: str) -> bool:
+    """Return whether a tensor of this shape can be a view of a kind.
+
+    Args:
+        tensor: a tensor of any layout.
+        kind: one of `_VIEWS`.
+    """
+    wide = sum(size > 1 for size in tensor.shape)
+    if not tensor.numel():
+        return False
+    if kind == PADDED:
+        return tensor.dim() > 1 and max(tensor.shape[:-1]) > 1
+    if kind == STEPPED:
+        return tensor.dim() > 0 and tensor.shape[0] > 1
+    if kind == PERMUTED:
+        return wide > 2
+    if kind == CHANNELS_LAST:
+        return wide > 1 and tensor.dim() > 2 and max(tensor.shape[2:]) > 1 < tensor.shape[1]
+    if kind == LONE:
+        return tensor.dim() > 1 and 1 in tensor.shape
+    return True
+
+
+def _view_of(tensor: Tensor, kind: str) -> Tensor:
+    """Copy a tensor into a view of larger memory.
+
+    Args:
+        tensor: a tensor of any layout for which `_has_view` is true.
+        kind: one of `_VIEWS`.
+
+    Returns:
+        The view; equal kinds and shapes give equal strides.
+    """
+    rng = random.Random(f"{kind} {tuple(tensor.shape)}")
+    rank = tensor.dim()
+    order, gaps, steps = list(range(rank)), [0] * rank, [1] * rank
+    offset = 0
+    if kind == OFFSET:
+        offset = rng.choice((1, 3, 8))
+    elif kind == PADDED:
+        gaps[-1] = rng.choice((1, 3, 7))
+    elif kind == STEPPED:
+        steps[0] = 2
+    elif kind == PERMUTED:
+        order = _order(tensor.shape, rng)
+    elif kind == CHANNELS_LAST:
+        order = [0, *range(2, rank), 1]
+    elif kind == _MIXED:
+        offset = rng.choice((0, 1, 5))
+        rng.shuffle(order)
+        gaps = [rng.choice((0, 0, 1, 4)) for _ in order]
+        steps = [rng.choice((1, 1, 2, 3)) for _ in order]
+    strides = [0] * rank
+    reach = 1
+    for dim in reversed(order):
+        strides[dim] = reach * steps[dim]
+        reach *= tensor.shape[dim] * steps[dim] + gaps[dim]
+    if kind in (LONE, _MIXED):
+        for dim in range(rank):
+            if tensor.shape[dim] == 1:
+                strides[dim] = rng.choice((11, 1000))
+    memory = torch.full((offset + reach,), poison(tensor.dtype), dtype=tensor.dtype)
+    view = memory.to(tensor.device).as_strided(tensor.shape, strides, offset)
+    view.copy_(tensor)
+    return view
+
+
+def _order(shape: Sequence[int], rng: random.Random) -> list[int]:
+    """Draw an order of the dimensions in memory that is neither forwards nor backwards."""
+    while True:
+        order = rng.sample(range(len(shape)), len(shape))
+        wide = [dim for dim in order if shape[dim] > 1]
+        if len({first < second for first, second in pairwise(wide)}) > 1:
+            return order
+
+
+def poison(dtype: torch.dtype) -> float | int | bool:
+    """Return the value of memory that belongs to no element: NaN, or the largest value."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return float("nan")
+    return True if dtype is torch.bool else torch.iinfo(dtype).max

@@ -14,9 +14,18 @@ from opsmith.checks.cases import cohorts
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.cohorts import Cohort
 from opsmith.checks.cases.failure import LIFELESS, Failure
-from opsmith.checks.cases.layouts import EXPANDED, LAYOUTS, OVERLAPPING, SLICED, TRANSPOSED
+from opsmith.checks.cases.layouts import (
+    CHANNELS_LAST,
+    EXPANDED,
+    LAYOUTS,
+    LONE,
+    OVERLAPPING,
+    PADDED,
+    PERMUTED,
+    SLICED,
+    TRANSPOSED,
+)
 from opsmith.checks.cases.sampling import SIZES, Wanted
-from opsmith.checks.cases.views import CHANNELS_LAST, LONE, PADDED, PERMUTED
 from opsmith.checks.isolation.call_ways import WAYS, described
 from opsmith.checks.numerics import loop_sizes
 from opsmith.checks.numerics.comparison import compare, same_bits

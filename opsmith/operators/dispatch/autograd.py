@@ -46,14 +46,16 @@ from opsmith.compat.torch_dispatch import (
 from opsmith.errors import DifferentiationError
 from opsmith.operators.core.arguments import MANY, each_tensor, map_tensors
 from opsmith.operators.core.lazy import late
-from opsmith.operators.dispatch.recorded_call import Flat, RecordedCall, at
-from opsmith.operators.dispatch.reference_gradients import by_reference
-from opsmith.operators.dispatch.written_gradients import (
+from opsmith.operators.dispatch.recorded_call import (
+    Flat,
+    RecordedCall,
+    at,
     functional_form,
     is_recorded,
     require_recordable,
     written_names,
 )
+from opsmith.operators.dispatch.reference_gradients import by_reference
 from opsmith.signature import Signature
 
 if TYPE_CHECKING:

@@ -57,7 +57,7 @@ def _obstacle_in_cpp(operator: Operator, kernel: Kernel) -> str | None:
 
 def _in_cpp(model: LoadedModel, arguments: Sequence[Any]) -> Any:
     """Run the program, copy its changed inputs back into ours, and return its results."""
-    from opsmith.targets.aotinductor.build_runner import build_runner
+    from opsmith.targets.aotinductor.runtime import build_runner
 
     inputs = model.flatten(arguments)
     with scratch_folder("check") as folder:

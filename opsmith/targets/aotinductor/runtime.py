@@ -1,4 +1,4 @@
-"""Load an artifact's libraries, beside the operators that this process has, and run it."""
+"""Run an artifact: in this process, beside the operators that it has, or by a C++ program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from torch import Tensor
 from opsmith.compat.torch_dispatch import is_known, is_taken, parse_schema, schema_of
 from opsmith.compat.torch_inductor import load_package
 from opsmith.compat.torch_library import class_maker
-from opsmith.errors import ArgumentError, ArtifactError
+from opsmith.errors import ArgumentError, ArtifactError, MissingDependencyError
+from opsmith.kernels.toolchain.program import build_program
+from opsmith.kernels.toolchain.torch_paths import torch_paths
 from opsmith.operators.core import registry
 from opsmith.system import machine
 from opsmith.system.scratch import make_scratch, remove
@@ -27,6 +29,8 @@ from opsmith.targets.exporting.protocol import Runner
 
 #: The environment variables of a load affect the whole process, so only one load runs at a time.
 _LOCK = threading.Lock()
+SOURCES = Path(__file__).with_name("runner")
+PROGRAM = "opsmith-run"
 
 
 def load(artifact: Artifact) -> Runner:
@@ -237,3 +241,26 @@ def _compare_schemas(artifact: Artifact, name: str, schema: str) -> None:
             f"{artifact.folder} was exported with another {name} than this process has.\n"
             f"  artifact: {there}\n  here:     {here}"
         )
+
+
+def build_runner(sources: Path = SOURCES) -> Path:
+    """Build the program against the installed PyTorch, or find it in the cache.
+
+    Args:
+        sources: the folder of ``main.cpp`` and ``CMakeLists.txt``; opsmith's own by default.
+
+    Returns:
+        The program's path, in the cache.
+
+    Raises:
+        BuildError: the program does not compile; the message is the compiler's.
+        MissingDependencyError: the compiler or PyTorch is missing.
+    """
+    paths = torch_paths()
+    if paths is None:
+        raise MissingDependencyError(
+            f"{PROGRAM}: needs PyTorch's libraries. Get them: pip install torch"
+        )
+    # The version represents the contents of PyTorch's folder.
+    settings = {"TORCH_DIR": str(paths.library.parent), "TORCH_VERSION": paths.version}
+    return build_program(PROGRAM, sources, settings)

@@ -29,7 +29,7 @@ from opsmith.operators.adoption.adopted import find_adopted
 from opsmith.operators.classes.torchbind import classes_in, lower_torchbind
 from opsmith.signature.sizes import expressions
 from opsmith.system import machine
-from opsmith.targets.aotinductor import build_runner
+from opsmith.targets.aotinductor import runtime
 from opsmith.targets.exporting.artifact import Artifact, OperatorUse, SizeCondition
 from opsmith.targets.exporting.lowering.choice import INLINE, Choice, Chooser, inline
 from opsmith.targets.exporting.lowering.inlining import lower
@@ -134,9 +134,9 @@ class AOTInductor(ModelTarget):
         )
 
     def _write_runner(self, folder: Path, *, built: bool) -> None:
-        shutil.copytree(build_runner.SOURCES, folder / RUNNER)
+        shutil.copytree(runtime.SOURCES, folder / RUNNER)
         if built:
-            shutil.copy2(build_runner.build_runner(), folder / RUNNER / build_runner.PROGRAM)
+            shutil.copy2(runtime.build_runner(), folder / RUNNER / runtime.PROGRAM)
 
     def load_model(self, artifact: Artifact) -> Runner:
         """Load the package and its libraries."""
@@ -152,7 +152,7 @@ class AOTInductor(ModelTarget):
 
 
 def _how(device: str, options: Mapping[str, Any]) -> list[str]:
-    program = build_runner.PROGRAM
+    program = runtime.PROGRAM
     call = f"{program} . input.pt --output output.pt"
     built = [f"It is built for this machine: `{RUNNER}/{call}`. Elsewhere:", ""]
     return [

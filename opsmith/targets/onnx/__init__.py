@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from opsmith.errors import ArtifactError
+from opsmith.operators.core.arguments import DTYPES
 from opsmith.targets.exporting.artifact import Artifact
 from opsmith.targets.exporting.model import Model
 from opsmith.targets.exporting.protocol import ModelTarget, Outcome, Runner
@@ -25,8 +31,6 @@ class OnnxTarget(ModelTarget):
 
     def export_model(self, model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
         """Write the ONNX file and a README."""
-        from opsmith.targets.onnx.evaluator import versions
-
         exported = export(model, folder, options, library=None)
         details = {
             "model": MODEL,
@@ -47,9 +51,7 @@ class OnnxTarget(ModelTarget):
 
     def load_model(self, artifact: Artifact) -> Runner:
         """Load the ONNX file in ONNX's reference evaluator."""
-        from opsmith.targets.onnx.evaluator import Evaluator
-
-        return Evaluator(artifact)
+        return _Evaluator(artifact)
 
 
 def _unverified(foreign: Sequence[str]) -> str:
@@ -60,6 +62,56 @@ def _unverified(foreign: Sequence[str]) -> str:
         f"ONNX does not define {nodes}, so that nothing here can run the model. It is for a "
         "runtime that has an operator of that name; compare its results with PyTorch's there."
     )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that wrote the model."""
+    return {name: metadata.version(name) for name in ("onnx", "onnxscript")}
+
+
+class _Evaluator(Runner):
+    """A model that ONNX's reference evaluator runs."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        from onnx.reference import ReferenceEvaluator
+
+        self._manifest = artifact.manifest
+        foreign = artifact.manifest.details.get("foreign")
+        if foreign:
+            raise ArtifactError(
+                f"{artifact.folder} has nodes that ONNX does not define ({', '.join(foreign)}): "
+                "only a runtime that has operators of these names runs it."
+            )
+        self._evaluator = ReferenceEvaluator(str(artifact.path(artifact.manifest.details["model"])))
+
+    def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Run the model once."""
+        specs = self._manifest.inputs
+        feeds = {spec.name: _array(value) for spec, value in zip(specs, inputs, strict=True)}
+        outputs = self._evaluator.run([spec.name for spec in self._manifest.outputs], feeds)
+        return [
+            _tensor(value, spec.dtype)
+            for value, spec in zip(outputs, self._manifest.outputs, strict=True)
+        ]
+
+
+def _array(value: Tensor) -> object:
+    if value.dtype is torch.bfloat16:
+        import ml_dtypes
+
+        return value.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return value.numpy()
+
+
+def _tensor(value: object, dtype: str) -> Tensor:
+    import numpy as np
+
+    array = np.ascontiguousarray(value)
+    if dtype == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    found = torch.from_numpy(array)
+    # The evaluator computes some operators of narrow types in wider types.
+    return found.to(DTYPES[dtype]) if found.is_floating_point() else found
 
 
 TARGET = OnnxTarget()

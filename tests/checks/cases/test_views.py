@@ -7,7 +7,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith import checks
-from opsmith.checks.cases import layouts, views
+from opsmith.checks.cases import layouts
 from opsmith.checks.cases.layouts import LAYOUTS, OVERLAPPING, lay_out, make_sliding, possible
 
 SHAPES = [(), (3,), (1,), (2, 3), (1, 4), (2, 3, 4), (2, 1, 4), (2, 3, 4, 5), (0, 3), (1, 1, 1)]
@@ -27,8 +27,8 @@ def test_a_layout_keeps_the_values_and_is_another_where_it_is_possible(shape, la
 @pytest.mark.parametrize(
     ("layout", "strides", "offset"),
     [
-        (views.STEPPED, (24, 4, 1), 0),
-        (views.CHANNELS_LAST, (12, 1, 3), 0),
+        (layouts.STEPPED, (24, 4, 1), 0),
+        (layouts.CHANNELS_LAST, (12, 1, 3), 0),
         (layouts.TRANSPOSED, (1, 2, 6), 0),
     ],
 )
@@ -38,7 +38,7 @@ def test_a_view_has_the_strides_that_indexing_and_permuting_leave(layout, stride
 
 
 def test_padded_rows_have_poison_behind_each_row_and_nothing_else():
-    view = lay_out(torch.zeros(3, 5), views.PADDED)
+    view = lay_out(torch.zeros(3, 5), layouts.PADDED)
     assert view.stride(1) == 1
     assert view.stride(0) > 5
     assert not view.storage_offset()
@@ -47,14 +47,14 @@ def test_padded_rows_have_poison_behind_each_row_and_nothing_else():
 
 
 def test_memory_that_starts_later_is_contiguous():
-    view = lay_out(torch.zeros(3, 5), views.OFFSET)
+    view = lay_out(torch.zeros(3, 5), layouts.OFFSET)
     assert view.is_contiguous()
     assert view.storage_offset() > 0
 
 
 def test_permuted_dimensions_are_neither_in_order_nor_reversed():
     for size in range(2, 20):
-        strides = lay_out(torch.zeros(2, 3, size), views.PERMUTED).stride()
+        strides = lay_out(torch.zeros(2, 3, size), layouts.PERMUTED).stride()
         assert list(strides) not in (sorted(strides), sorted(strides, reverse=True))
 
 
@@ -76,5 +76,5 @@ def test_a_layout_that_no_argument_can_have_is_not_looked_for():
         if row.check == "layouts"
     )
     tried = {sample.cohort for sample in row.samples}
-    assert {views.OFFSET, views.STEPPED, layouts.SLICED} <= tried
-    assert not tried & {views.PADDED, views.PERMUTED, views.CHANNELS_LAST, OVERLAPPING}
+    assert {layouts.OFFSET, layouts.STEPPED, layouts.SLICED} <= tried
+    assert not tried & {layouts.PADDED, layouts.PERMUTED, layouts.CHANNELS_LAST, OVERLAPPING}

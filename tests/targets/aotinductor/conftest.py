@@ -12,7 +12,7 @@ import torch
 from aoti_models import Everything, Keeping, Net, everything_args, export, net_args
 
 from opsmith import targets
-from opsmith.targets.aotinductor.build_runner import build_runner
+from opsmith.targets.aotinductor.runtime import build_runner
 
 
 @pytest.fixture(scope="session")

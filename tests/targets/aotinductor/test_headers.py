@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from opsmith.kernels.toolchain import compilers
-from opsmith.targets.aotinductor.build_runner import SOURCES
+from opsmith.targets.aotinductor.runtime import SOURCES
 
 PROGRAM = """
 #include "opsmith_json.h"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from opsmith import targets
-from opsmith.targets.aotinductor.build_runner import SOURCES, build_runner
+from opsmith.targets.aotinductor.runtime import SOURCES, build_runner
 
 # It builds a program of its own; test_runner.py::test_inputs_that_do_not_fit and others state most.
 pytestmark = pytest.mark.long
