@@ -90,8 +90,8 @@ def progress(shared: Console | None = None) -> Iterator[Callable[[int, int, str]
         yield tell
 
 
-def schema_printer(module: str) -> Callable[[bool], None]:
-    """Return the callback of an option that prints a module's JSON Schema, its `SCHEMA_FILE`."""
+def schema_option(module: str) -> Any:
+    """Return the option that prints a module's JSON Schema, its `SCHEMA_FILE`."""
 
     def show(wanted: bool) -> None:
         if wanted:
@@ -99,7 +99,8 @@ def schema_printer(module: str) -> Callable[[bool], None]:
             print(file.read_text(encoding="utf-8"), end="")
             raise typer.Exit
 
-    return show
+    told = "Print the JSON Schema of what --json prints."
+    return typer.Option("--json-schema", callback=show, is_eager=True, help=told)
 
 
 def picture(recorded: Console, title: str) -> str:

@@ -100,15 +100,7 @@ def bench(
         typer.Option(metavar="FILE.svg", callback=_in_svg, help="Draw the times as a picture."),
     ] = None,
     as_json: AsJson = False,
-    json_schema: Annotated[
-        bool,
-        typer.Option(
-            "--json-schema",
-            callback=output.schema_printer("opsmith.bench.figures"),
-            is_eager=True,
-            help="Print the JSON Schema of what --json prints.",
-        ),
-    ] = False,
+    json_schema: Annotated[bool, output.schema_option("opsmith.bench.figures")] = False,
     debug: Debug = False,
 ) -> None:
     """Time every kernel and runtime of an operator beside its reference.

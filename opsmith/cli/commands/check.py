@@ -258,15 +258,7 @@ def check(
         bool,
         typer.Option("--list", callback=_print_checks, is_eager=True, help="Name every check."),
     ] = False,
-    json_schema: Annotated[
-        bool,
-        typer.Option(
-            "--json-schema",
-            callback=output.schema_printer("opsmith.checks.report.json_junit"),
-            is_eager=True,
-            help="Print the JSON Schema of what --json prints.",
-        ),
-    ] = False,
+    json_schema: Annotated[bool, output.schema_option("opsmith.checks.report.json_junit")] = False,
     debug: Debug = False,
 ) -> None:
     """Build, then compare everything derived from a declaration with its reference.

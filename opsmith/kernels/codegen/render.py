@@ -19,13 +19,12 @@ from opsmith.kernels.codegen.argument_struct import (
     outputs_of,
     require_supported,
 )
-from opsmith.kernels.codegen.cpp_names import expression, identifier, quote, raw_type
+from opsmith.kernels.codegen.cpp_names import identifier, quote, raw_type
 from opsmith.kernels.codegen.validation import ValidationCode
 from opsmith.signature.constraints import Column, Constraint, ValueRange
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Parameter, TensorType
 from opsmith.signature.sizes import expressions
-from opsmith.signature.sizes.expressions import Expression
 from opsmith.system.version import version
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -225,13 +224,5 @@ class _InRawStruct(ValidationCode):
         """Return a constraint as C++."""
         return self._constraint(constraint)
 
-    def _cpp(self, value: Expression) -> str:
-        return expression(
-            value,
-            lambda name: f"raw.{identifier(name)}",
-            lambda parameter, index: (
-                f"raw.{identifier(parameter)}"
-                if index is None
-                else f"raw.{identifier(parameter)}.items[{index}]"
-            ),
-        )
+    def _dim(self, name: str) -> str:
+        return f"raw.{identifier(name)}"

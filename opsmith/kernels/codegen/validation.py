@@ -442,13 +442,16 @@ class ValidationCode:
     def _cpp(self, value: Expression) -> str:
         return expression(
             value,
-            lambda name: f"dim({self.dims.index(name)})",
+            self._dim,
             lambda parameter, index: (
                 f"raw.{identifier(parameter)}"
                 if index is None
                 else f"raw.{identifier(parameter)}.items[{index}]"
             ),
         )
+
+    def _dim(self, name: str) -> str:
+        return f"dim({self.dims.index(name)})"
 
 
 def _flag(value: bool) -> str:
