@@ -15,16 +15,17 @@ from typing import Any
 from opsmith.checks.cases.case import FAILED_BEFORE, Case
 from opsmith.checks.cases.disagreement import equal_sizes, other_shape
 from opsmith.checks.cases.failure import HURRIED, Failure, Inapplicable
-from opsmith.checks.cases.reruns.failure_database import (
+from opsmith.checks.cases.reruns.rerun_command import Replay, command_of
+from opsmith.checks.cases.reruns.stored_cases import (
     Stored,
     beside,
     drop,
     file_for,
+    keep_given,
     store,
     stored_in,
+    write_cases,
 )
-from opsmith.checks.cases.reruns.rerun_command import Replay, command_of
-from opsmith.checks.cases.reruns.user_cases import keep_given, write_cases
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import REFERENCE, Subject, subject_on, subjects_of
 from opsmith.checks.isolation.import_location import NotLocatedError, locate

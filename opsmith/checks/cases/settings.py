@@ -20,7 +20,7 @@ class Settings:
             it where untrusted code runs, which could read them.
         stores: whether failing cases are saved for later runs.
         recalls: whether saved failing cases are tried first.
-        given: a file with the only cases to run (see `user_cases`); empty to run the usual cases.
+        given: a file with the only cases to run (see `stored_cases`); empty to run the usual cases.
         repeats: how often each of these cases runs, as long as there is time.
         threads: number of threads of the kernel; 0 for those of the process.
         devices: the requested device types; empty to check all that this machine has.

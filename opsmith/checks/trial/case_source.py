@@ -17,7 +17,7 @@ from opsmith.checks.cases.reruns.registered_cases import (
     size_of,
     spread,
 )
-from opsmith.checks.cases.reruns.user_cases import given_cases
+from opsmith.checks.cases.reruns.stored_cases import given_cases
 from opsmith.checks.cases.sampling import SIZES, Wanted, cases, pairs
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import Subject
@@ -29,7 +29,7 @@ from opsmith.signature.dtype_variables import fit
 from opsmith.system.stopwatch import spending
 
 if TYPE_CHECKING:
-    from opsmith.checks.cases.reruns.failure_database import Stored
+    from opsmith.checks.cases.reruns.stored_cases import Stored
 
 
 #: Seconds in which one case is repeated.

@@ -36,7 +36,7 @@ from opsmith.targets.exporting.lowering.functional import (
 )
 from opsmith.targets.exporting.lowering.inlining import Lowered
 from opsmith.targets.exporting.model import Model
-from opsmith.targets.exporting.symbolic_sizes import kept_sizes
+from opsmith.targets.exporting.tracing import kept_sizes
 from opsmith.targets.onnx.dynamo import quietly, refusal, typed_attributes
 from opsmith.targets.onnx.emitter import Attributes, Emitter, in_order, translate
 from opsmith.targets.onnx.exporter_patches import PATCHES

@@ -34,7 +34,7 @@ from opsmith.targets.exporting.lowering.functional import (
     without_mutation,
 )
 from opsmith.targets.exporting.model import Model, operator_behind
-from opsmith.targets.exporting.symbolic_sizes import kept_sizes
+from opsmith.targets.exporting.tracing import kept_sizes
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from opsmith.operators.core.source_location import line_of
 from opsmith.signature import Parameter
 from opsmith.signature.dtype_variables import parts
 from opsmith.system.temporarily import silenced, uncollected
-from opsmith.targets.exporting.symbolic_sizes import kept_sizes
+from opsmith.targets.exporting.tracing import kept_sizes
 from opsmith.targets.jax.derivatives.examples import generic_dtypes, made_up, registered
 from opsmith.targets.jax.derivatives.model import (
     Derivative,

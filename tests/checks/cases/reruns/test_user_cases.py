@@ -9,7 +9,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith.checks.cases.case import FAILED_BEFORE, Case
-from opsmith.checks.cases.reruns.user_cases import ORIGIN, given_cases, write_cases
+from opsmith.checks.cases.reruns.stored_cases import ORIGIN, given_cases, write_cases
 
 
 @opsmith.op("user_cases::same")
