@@ -26,7 +26,7 @@ _HOMES = {
         "operators": ["Operator", "op"],
         "operators.adoption.adopt": ["adopt"],
         "operators.classes": ["CustomClass", "custom_class", "method"],
-        "operators.core.cost": ["Cost"],
+        "operators.core.author_rules": ["Cost"],
         "operators.defined": ["DefinedOperator"],
         "operators.emulation": ["emulate"],
         "philox": ["Philox"],

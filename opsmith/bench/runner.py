@@ -29,7 +29,7 @@ from opsmith.checks.cases.subject import REFERENCE, Subject, subjects_of
 from opsmith.checks.isolation.import_location import locate
 from opsmith.errors import OpsmithError
 from opsmith.operators import Operator
-from opsmith.operators.core.cost import Cost
+from opsmith.operators.core.author_rules import Cost
 from opsmith.sources.importing import end_import
 
 Progress = Callable[[int, int, str], None]

@@ -20,8 +20,7 @@ from opsmith.operators.core.arguments import DTYPES, dtype_name, flatten, output
 from opsmith.operators.core.validation import Validator, checked_results
 from opsmith.operators.dispatch.gates import gate_libraries
 from opsmith.system.processes.launch import python
-from opsmith.system.processes.sandbox.policy import Box, can_be_covered
-from opsmith.system.processes.sandbox.variables import passed_on
+from opsmith.system.processes.sandbox.policy import Box, can_be_covered, passed_on
 from opsmith.system.processes.supervisor_client import EndError
 from opsmith.system.scratch import make_plain
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from opsmith.system.processes.sandbox.variables import ENVIRONMENT
+from opsmith.system.processes.sandbox.policy import ENVIRONMENT
 
 REPOSITORY = Path(__file__).parents[2]
 PAGE = REPOSITORY / "docs" / "reference" / "environment.md"

@@ -21,8 +21,7 @@ from opsmith.checks.cases import layouts
 from opsmith.checks.cases.boundary_values import takes
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.dependencies import readers_last, scalars_in_shapes
-from opsmith.checks.cases.drawn_layouts import begin_later, lay_out_case
-from opsmith.checks.cases.float_numbers import floats
+from opsmith.checks.cases.draws import begin_later, floats, lay_out_case
 from opsmith.checks.cases.integer_runs import NoValue
 from opsmith.checks.cases.values import fill
 from opsmith.errors import ArgumentError

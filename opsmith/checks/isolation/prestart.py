@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 from opsmith.system.processes.launch import fork, surroundings
 from opsmith.system.processes.sandbox.fork_client import kept_server
-from opsmith.system.processes.sandbox.variables import passed_on
+from opsmith.system.processes.sandbox.policy import passed_on
 from opsmith.system.processes.supervisor import Serve
 from opsmith.system.processes.supervisor_client import EndError, Supervised
 

@@ -26,8 +26,7 @@ from opsmith.operators.core.unusable import is_cut, number_places
 from opsmith.signature import Signature
 
 if TYPE_CHECKING:
-    from opsmith.operators.core.cost import CostRule
-    from opsmith.operators.core.distribution import DistributionRule
+    from opsmith.operators.core.author_rules import CostRule, DistributionRule
     from opsmith.operators.core.onnx_translation import OnnxTranslation
 
 Cases = Callable[[torch.dtype, int], Iterable[Mapping[str, Any]]]
@@ -420,7 +419,7 @@ class Operator(CustomOpDef, Generic[P, R]):
         if function is None:
             return self.register_cost  # type: ignore[return-value]
         self._require_function("register_cost", function)
-        from opsmith.operators.core.cost import CostRule
+        from opsmith.operators.core.author_rules import CostRule
 
         self.cost = CostRule.read(self.signature, function)
         return function
@@ -454,7 +453,7 @@ class Operator(CustomOpDef, Generic[P, R]):
         if function is None:
             return self.register_distribution  # type: ignore[return-value]
         self._require_function("register_distribution", function)
-        from opsmith.operators.core.distribution import DistributionRule
+        from opsmith.operators.core.author_rules import DistributionRule
 
         self.distribution = DistributionRule.read(self.signature, function)
         return function

@@ -44,7 +44,7 @@ else:
 def __getattr__(name: str) -> object:
     # Few packages use these names, so import them on demand.
     if name == "Cost":
-        from .operators.core.cost import Cost as found
+        from .operators.core.author_rules import Cost as found
     elif name == "onnx_translations":
         from .targets.onnx.translation_table import onnx_translations as found
     elif name == "philox":

@@ -1,4 +1,4 @@
-"""Decide what a sandbox contains, and start commands in it."""
+"""Decide what a sandbox contains, the variables of its processes too, and start commands in it."""
 
 from __future__ import annotations
 
@@ -31,6 +31,20 @@ _DEFAULT_MEMORY = 8 << 30
 _SHARED_FOLDERS = ("/tmp", "/var/tmp", "/run", "/mnt", "/media")
 _SYSTEM = ("/", "/bin", "/etc", "/lib", "/lib64", "/opt", "/sbin", "/usr", "/usr/local", "/var")
 _PROBE_SECONDS = 60.0
+#: Variables of this process that are passed on: those that compilers and libraries need.
+ENVIRONMENT = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "LD_LIBRARY_PATH",
+    "CC",
+    "CXX",
+    "CXXFLAGS",
+    "LDFLAGS",
+    "CUDA_HOME",
+    "OMP_NUM_THREADS",
+)
 
 
 @dataclass(frozen=True)
@@ -296,3 +310,20 @@ def unavailable() -> str:
     if said.get("code") == 7:
         return ""
     return str(said.get("unavailable") or "its first process ended")
+
+
+def passed_on() -> dict[str, str]:
+    """Return the variables that each process in a sandbox gets."""
+    variables = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+    # Leave out the folders that an installation has anyway.
+    usual = [Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()]
+    extra = [
+        path
+        for path in dict.fromkeys(sys.path)
+        if path and not any(Path(path).resolve().is_relative_to(one) for one in usual)
+    ]
+    if extra:
+        variables["PYTHONPATH"] = os.pathsep.join(extra)
+    if tempfile.gettempdir() != "/tmp":
+        variables["TMPDIR"] = tempfile.gettempdir()
+    return variables

@@ -1,10 +1,11 @@
-"""Draw a memory layout for each tensor of a case."""
+"""Draw what a case has beside tensors' values: numbers for scalars, and memory layouts."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from hypothesis import strategies as st
@@ -16,6 +17,9 @@ from opsmith.checks.cases.dependencies import reads_of
 from opsmith.checks.cases.integer_runs import NoValue
 from opsmith.operators.core.arguments import map_tensors
 from opsmith.signature import Parameter
+
+#: Numbers that no binary dtype represents.
+_INEXACT = (0.1, 0.7, 1.1, 1 / 3, 2.3, 3.3, -0.3, -1.7, 0.013)
 
 
 def lay_out_case(draw: st.DrawFn, case: Case, wanted: Sequence[str]) -> Case:
@@ -77,3 +81,29 @@ def _repeating(draw: st.DrawFn, tensor: Tensor, layout: str) -> Tensor:
     for dim in draw(st.lists(st.sampled_from(wide), min_size=1, max_size=2, unique=True)):
         tensor = layouts.make_constant(tensor, dim)
     return tensor
+
+
+def floats(low: Any, high: Any, *, exact: bool = True) -> st.SearchStrategy[float]:
+    """Return a strategy for numbers between `low` and `high`; `None` is an open side.
+
+    Args:
+        low: the lower bound.
+        high: the upper bound.
+        exact: whether to draw only numbers that every dtype represents, where there are any.
+
+    Raises:
+        NoValue: the range is empty.
+    """
+    if low is None and high is None:
+        low, high = -4.0, 4.0
+    lowest = float(low) if low is not None else float(high) - 4.0
+    highest = float(high) if high is not None else lowest + 4.0
+    if highest < lowest:
+        raise NoValue
+    # Every dtype represents eighths exactly, so the scalar adds no rounding error.
+    eighths = [k / 8 for k in range(-32, 33) if lowest <= k / 8 <= highest]
+    ordered = sorted(eighths, key=lambda value: (value != 1.0, abs(value), value < 0))
+    if exact or not ordered:
+        return st.sampled_from(ordered) if ordered else st.floats(lowest, highest)
+    inexact = [value for value in _INEXACT if lowest <= value <= highest]
+    return st.sampled_from(ordered + inexact * (1 + len(ordered) // (2 * len(_INEXACT))))
