@@ -126,6 +126,13 @@ def test_nothing_checked_is_not_all_well():
         checks.run([]).raise_failures()
 
 
+def test_a_check_that_is_about_no_kernel_of_an_operator_says_so():
+    report = checks.run(half_right, select=["narrow-index"], isolate=False)
+    assert report.outcome == "incomplete"
+    said = "nothing was checked: what was asked for is about no kernel of report::half_right"
+    assert report.explain() == said
+
+
 ABSENT = replace(APART, operator="a::far", kernel="npu", message="no npu device on this machine")
 
 
