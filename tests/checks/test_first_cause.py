@@ -80,6 +80,19 @@ def test_a_kernel_that_returns_somewhere_is_tried_everywhere(kernel):
     assert LIFELESS not in row.message
 
 
+def test_rows_whose_results_are_wrong_with_those_of_a_plain_call_do_not_run():
+    @opsmith.op("first_cause::tripled", autograd="reference")
+    def tripled(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+        return (x * 2).sin()
+
+    # Second derivatives of a function of the results are wrong where these are.
+    tripled.register_kernel("cpu", lambda x: (x * 3).sin())
+    select = ["reference", "gradient", "nested-gradients", "opcheck"]
+    report = checks.run(tripled, select=select, isolate=False, examples=4)
+    assert [row.status for row in report.rows] == ["failed", "passed", *["not run"] * 2]
+    assert {row.message for row in report.rows[2:]} == {"not run because of reference"}
+
+
 def test_first_ends_with_the_first_failure_of_each_operator():
     def wrong(x: Tensor) -> Tensor:
         return x * 3

@@ -41,7 +41,7 @@ _COMPILER = (torch_modules.COMPILER, torch_modules.INDUCTOR, "sympy.tensor.tenso
     "opcheck",
     "torch.library.opcheck passes",
     order=90,
-    needs=("fake", "mutation", "aliasing"),
+    needs=(*PLAIN_CALLS, "fake", "mutation", "aliasing"),
     time_limit=2.0,
     runtime="torch.compile",
     prepares=_COMPILER,

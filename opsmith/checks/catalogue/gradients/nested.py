@@ -31,7 +31,7 @@ from opsmith.checks.numerics.gradients import (
 )
 from opsmith.checks.numerics.oracle import Formula
 from opsmith.checks.numerics.perturbation import keep_indices
-from opsmith.checks.protocol import define_check
+from opsmith.checks.protocol import PLAIN_CALLS, define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.operators.core.arguments import flatten, map_named_tensors
 
@@ -43,7 +43,7 @@ _Bend = Callable[[Tensor], Tensor]
     "nested-gradients",
     "gradients inside nested torch.func, and autograd around it, are right or raise",
     order=53,
-    needs=("gradient", "double-backward"),
+    needs=(*PLAIN_CALLS, "gradient", "double-backward"),
     runtime="autograd",
 )
 def nested_gradients(trial: Trial) -> None:
