@@ -19,6 +19,7 @@ from opsmith.checks.cases.subject import Subject, subjects_of
 from opsmith.checks.harness import Called, Fault, Phase
 from opsmith.checks.numerics.comparison import same_bits
 from opsmith.checks.protocol import define_check
+from opsmith.checks.trial.size_rules import tell_sizes
 from opsmith.checks.trial.trial import Trial
 from opsmith.kernels.toolchain.devices import host_reads
 from opsmith.operators import Operator
@@ -113,7 +114,13 @@ def bounds(trial: Trial) -> None:
         trial.compare(first.tensors(), expected, code=code)
         trial.compare(second.tensors(), expected, code=code)
 
-    trial.each(one, examples=trial.some(2))
+    try:
+        trial.each(one, examples=trial.some(2))
+    except Failure as failure:
+        if (code := failure.code) == "OPS-RESULT-UNWRITTEN":
+            tell_sizes(trial, failure, one)
+            failure.code = code
+        raise
     # A kernel may leave out what is small, or nothing but zeros.
     for wanted in (Wanted(sizes=(0, 1)), Wanted(values="zeros")):
         trial.attribution.wrong = "OPS-VALUE-ZERO" if wanted.values else ""

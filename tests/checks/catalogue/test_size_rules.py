@@ -296,3 +296,28 @@ def test_a_size_for_which_nothing_is_written_is_told_as_the_size(patient):
     assert row.code == "OPS-SIZE-SMALL"
     assert "\n'total' is as it was: nothing was written into it, or what it held." in row.message
     assert "\nsizes: wrong where N is 1 (" in row.message
+
+
+_NO_TAIL = """
+#include <opsmith/kernel.h>
+#include "tailless.h"
+void tailless(const opsmith::Context&, const size_rules::tailless_args& a) {
+  for (int64_t i = 0; i < a.N / 4 * 4; ++i) a.out[i] = 2 * a.x[i];
+}
+OPSMITH_KERNEL(size_rules, tailless, cpu)
+"""
+
+
+@pytest.mark.slow
+def test_sizes_are_told_of_a_compiled_kernel_that_leaves_elements_unwritten(patient, tmp_path):
+    @opsmith.op("size_rules::tailless")
+    def tailless(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+        return x * 2
+
+    (tmp_path / "tailless.cpp").write_text(_NO_TAIL)
+    tailless.register_kernel("cpu", source=tmp_path / "tailless.cpp")
+    (row,) = checks.run(tailless, select=["bounds"], isolate=False).failures
+    assert row.code == "OPS-RESULT-UNWRITTEN"
+    first, rule = row.message.splitlines()
+    assert first == "the result[0] was never written"
+    assert rule.startswith("sizes: wrong where N is no multiple of 4 (")
