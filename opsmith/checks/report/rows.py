@@ -234,14 +234,14 @@ class Results:
         """Return one line with the number of checks by status, of cases, and the duration."""
         counts = Counter(row.status for row in self.rows)
         operators = len({row.operator for row in self.rows})
-        parts = [f"{counts[status]} {status}" for status in get_args(Status) if counts[status]]
+        told = ", ".join(f"{counts[one]} {one}" for one in get_args(Status) if counts[one])
         total = self.elapsed or sum(row.seconds for row in self.rows)
         cases = sum(row.cases for row in self.rows)
-        plural = "operator" if operators == 1 else "operators"
+        what = f"{operators} operator{'s' * (operators != 1)}: {told or 'nothing ran'}"
         ran = {row.check for row in self.rows}
         every = ran | {row.check for row in self.left_out}
         part = "" if ran == every else f"{len(ran)} of {len(every)} checks, "
-        return f"{operators} {plural}: {', '.join(parts)}; {part}{cases} cases, {total:.0f} s"
+        return f"{what}; {part}{cases} cases, {total:.0f} s"
 
     def groups(self, *, left_out: bool = False) -> Iterator[tuple[str, str, list[Row]]]:
         """Yield the rows by operator and kernel.

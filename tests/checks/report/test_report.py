@@ -131,6 +131,7 @@ def test_a_check_that_is_about_no_kernel_of_an_operator_says_so():
     assert report.outcome == "incomplete"
     said = "nothing was checked: what was asked for is about no kernel of report::half_right"
     assert report.explain() == said
+    assert report.summary().startswith("0 operators: nothing ran; 0 of ")
 
 
 ABSENT = replace(APART, operator="a::far", kernel="npu", message="no npu device on this machine")
