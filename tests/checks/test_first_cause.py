@@ -278,16 +278,28 @@ def test_of_three_faults_three_failures_are_told_and_no_row_repeats_one():
     told = {row.check: row.message for row in report.rows if row.status == "not run"}
     assert told == {
         **dict.fromkeys(
-            ["layouts", "empty-sizes", "determinism", "vmap", "compile"],
+            ["layouts", "empty-sizes", "determinism", "vmap", "compile", "gradcheck", "opcheck"],
             "not run because of reference",
         ),
-        "gradcheck": "not run because of reference",
         "double-backward": "not run because of gradient",
-        "nested-gradients": "not run because of gradient",
-        "opcheck": "not run because of fake",
+        "nested-gradients": "not run because of reference",
     }
     ran = {row.check for row in report.rows if row.status == "passed"}
     assert ran == {"dispatch", "mutation", "aliasing", "onnx-inline"}
+
+
+def test_a_claim_that_does_not_hold_is_told_once_and_not_by_each_transform_that_rests_on_it():
+    @opsmith.op("first_cause::centred", parallel_dims=("N", "C"))
+    def centred(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N C"]:
+        return x - x.sum(1, keepdim=True)
+
+    select = ["reference", "parallel-dims", "vmap", "sharding", "jax-vmap"]
+    report = checks.run(centred, select=select, isolate=False, examples=8)
+    assert [(row.check, row.code) for row in report.failures] == [
+        ("parallel-dims", "OPS-PARALLEL-DIMS-CLAIM")
+    ]
+    others = [row for row in report.rows if row.check in ("vmap", "sharding")]
+    assert [row.message for row in others] == ["not run because of parallel-dims"] * 2
 
 
 def test_what_is_wrong_under_a_condition_leaves_other_rows_something_to_find():

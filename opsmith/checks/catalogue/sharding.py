@@ -52,7 +52,7 @@ _COMPILED = 3
     "sharding",
     "ranks with parts of the arguments compute their parts of the results and gradients",
     order=78,
-    needs=PLAIN_CALLS,
+    needs=(*PLAIN_CALLS, "gradient", "parallel-dims"),
     runtime="DTensor",
 )
 def sharding(trial: Trial) -> None:

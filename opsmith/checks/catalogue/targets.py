@@ -295,7 +295,7 @@ def _needed(proof: Route) -> tuple[str, ...]:
         return ("gradient",)
     if proof.about is not Route.about:  # another part of the author's code than the kernel runs
         return ()
-    return (*PLAIN_CALLS, "fake") if isinstance(proof, ModelProof) else PLAIN_CALLS
+    return (*PLAIN_CALLS, *("fake",) * isinstance(proof, ModelProof), *proof.needs)
 
 
 def _register(target: Target, proof: Route, order: int) -> None:

@@ -176,7 +176,7 @@ def _slice_truth(
     "torch.vmap gives what a loop over the batch gives",
     order=75,
     runtime="vmap",
-    needs=PLAIN_CALLS,
+    needs=(*PLAIN_CALLS, "parallel-dims"),
 )
 def vmap(trial: Trial) -> None:
     """Batch all tensors together, then each tensor alone."""

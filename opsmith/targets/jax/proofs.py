@@ -215,6 +215,7 @@ PROOFS: tuple[Route, ...] = (
         obstacle=_no_batch,
         run=_batched,
         compiles=True,
+        needs=("vmap", "parallel-dims"),
     ),
     GradientProof(
         name="jax-gradient",
