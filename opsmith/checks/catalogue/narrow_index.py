@@ -123,7 +123,9 @@ def narrow_index(trial: Trial) -> None:
                 break
         looked += [seen] if seen else []
     if not looked:
-        raise Inapplicable(missing[0] if missing else "no tensor can have more than 2**31 elements")
+        where = " outside of lists" * any(p.is_tensor_list for p in trial.signature.tensors)
+        none = f"no tensor{where} can have more than 2**31 elements"
+        raise Inapplicable(missing[0] if missing else none)
     trial.notes.append(f"with {'; '.join(looked)}")
     trial.notes += [f"not looked at: {one}" for one in missing]
 

@@ -121,6 +121,16 @@ def test_where_the_declaration_allows_no_more_elements_the_row_has_nothing_to_lo
     assert row(registered("bounded.cpp", name="unbounded")).code == "OPS-SIZE-NARROW"
 
 
+def test_tensors_of_lists_are_not_called_small():
+    def doubled(xs: list[Float32[Tensor, "?*S"]]) -> None:
+        for x in xs:
+            x.mul_(2)
+
+    found = row(registered("in_lists.cpp", doubled, mutates_args=("xs",)))
+    said = "no tensor outside of lists can have more than 2**31 elements"
+    assert (found.status, found.message) == ("not applicable", said)
+
+
 def test_a_kernel_that_goes_wrong_with_fewer_elements_too_is_not_told_as_narrow():
     found = row(registered("wrong_anyhow.cpp"))
     assert found.status == "not applicable"
