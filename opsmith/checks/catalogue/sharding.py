@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 _MESHES = ((2,), (4,), (3,), (2, 2))
 #: Sizes that are a multiple of the number of ranks, that are not, that are smaller, and 0.
 _SIZES = (4, 8, 7, 2, 5, 0, 3, 1)
+#: Half of the samples have no other sizes and no scalars: parts that differ, if only by one.
+_UNEVEN = (7, 5, 3, 9)
 #: Largest numbers of the author's cases and of samples: two samples for each mesh. There is no time
 #: limit in place of numbers, so that the verdict does not depend on how busy the machine is.
 _AUTHORS, _SAMPLES = 2, 8
@@ -95,7 +97,10 @@ def sharding(trial: Trial) -> None:
         number += 1
 
     samples = min(trial.some(4), _SAMPLES) if ruled else trial.some(4)
-    trial.each(one, dtypes=dtypes, wanted=wanted, examples=samples, most=_AUTHORS)
+    half = samples // 2
+    trial.each(one, dtypes=dtypes, wanted=wanted, examples=samples - half, most=_AUTHORS)
+    uneven = replace(wanted, sizes=_UNEVEN, ranks=(1, 2, 3))
+    trial.each(one, dtypes=dtypes, wanted=uneven, examples=half, registered_cases=False)
     offered = ", ".join(found.lines())
     hint = f"valid on every case tried, and not claimed: {offered}" if offered else ""
     trial.need(ruled, f"claims nothing that ranks may share{f'; {hint}' if hint else ''}")

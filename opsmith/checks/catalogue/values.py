@@ -236,6 +236,7 @@ def memory_layouts(trial: Trial) -> None:
     most = max((_most_dimensions(p) for p in trial.signature.tensors), default=0)
     for layout in LAYOUTS[1:]:
         if most < _LEAST_DIMENSIONS.get(layout, 0):
+            trial.counts.lacking[layout, ""] = "no argument has so many dimensions"
             continue
 
         def laid_out(case: Case, layout: str = layout) -> Case:
