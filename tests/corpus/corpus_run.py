@@ -29,6 +29,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1])]
 import corpus_compiled  # noqa: E402
 import corpus_drawn  # noqa: E402
 import corpus_house  # noqa: E402
+import corpus_onnx  # noqa: E402
 import corpus_page  # noqa: E402
 import corpus_results  # noqa: E402
 import corpus_suite  # noqa: E402
@@ -37,7 +38,7 @@ import torch  # noqa: E402
 from opsmith.operators.adoption.adopt import overload_of  # noqa: E402
 
 _HELP = "quick: without the rows that compile or export; long: those alone"
-KINDS = ("kernel", "adopted", "numpy", "library", "formula", *corpus_house.KINDS)
+KINDS = ("kernel", "adopted", "numpy", "onnx", "library", "formula", *corpus_house.KINDS)
 #: Rows that have time for compilers, and leave them to the kernel.
 _CHEAP = ("side-effects", "statefulness")
 #: Operators that share one run, whose imports they share.
@@ -69,6 +70,8 @@ def main() -> int:
     if asked.what == "draft":
         for one in corpus_suite.draft_all(asked.names):
             print(f"{one.name:40} {'drafted' if one.drafted else one.refused}", flush=True)
+        if not asked.names and not corpus_onnx.names_of():
+            print(f"{len(corpus_onnx.collect())} operators are a node of ONNX", flush=True)
         return 0
     if asked.what == "table":
         corpus_page.write()
@@ -107,6 +110,8 @@ def labels(kinds: Sequence[str]) -> list[str]:
             found += corpus_house.operators(kind)
         elif kind in ("library", "formula"):
             found += [f"{kind}/{name}" for name in corpus_compiled.names_of(kind)]
+        elif kind == "onnx":
+            found += [f"{kind}/{name}" for name in corpus_onnx.names_of()]
         else:
             found += [f"{kind}/{one.name}" for one in drafted if kind != "numpy" or one.compared]
     return found

@@ -3,8 +3,8 @@
 `adopted` is the draft as it is; its reference is the operator in double precision. `kernel` takes
 the declaration for a new operator: its kernel calls PyTorch's operator, its reference is PyTorch's
 decomposition of it, where there is one, and both run the test suite's samples. `numpy` has the test
-suite's own reference, in NumPy or SciPy. `library` and `formula` have kernels in C++, of
-`corpus_compiled`.
+suite's own reference, in NumPy or SciPy. `onnx` has the cases of ONNX's backend tests, and its
+evaluator as the reference. `library` and `formula` have kernels in C++, of `corpus_compiled`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import functools
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import corpus_compiled
+import corpus_onnx
 import torch
 from corpus_suite import DRAFTS, Drafted, entries, index, stem_of
 from torch import Tensor
@@ -100,6 +102,19 @@ def numpy(name: str, module: str) -> Operator:
     return _declared("corpus_numpy", draft, reference, module, differentiable=False)
 
 
+def onnx(name: str, module: str) -> Operator:
+    """Return an operator whose kernel is PyTorch's operator, and its reference ONNX's evaluator."""
+    draft = draft_of(name)
+    node = corpus_onnx.evaluator(name)
+
+    def reference(*args: Any, **kwargs: Any) -> Any:
+        found = node([_to_numpy(one) for one in (*args, *kwargs.values())])
+        return _like(found, draft.overload(*args, **kwargs))
+
+    samples = corpus_onnx.model_of(name).with_suffix(".pt")
+    return _declared("corpus_onnx", draft, reference, module, differentiable=False, samples=samples)
+
+
 def decomposed(draft: AdoptedOperator) -> Callable[..., Any]:
     """Return PyTorch's decomposition of an operator into others; the operator where none is."""
     if draft.signature.mutated:
@@ -124,6 +139,7 @@ def _declared(
     module: str,
     *,
     differentiable: bool,
+    samples: Path | None = None,
     **given: Any,
 ) -> Operator:
     declared = draft.reference.__wrapped__
@@ -144,7 +160,7 @@ def _declared(
         return kernel(*positional, **named)
 
     def of_suite(dtype: Any, seed: int) -> Iterator[dict[str, Any]]:
-        yield from _samples(draft, dtype, seed)
+        yield from _samples(draft, dtype, samples)
 
     body.__module__ = call.__module__ = of_suite.__module__ = module
     operator = opsmith.op(
@@ -218,11 +234,13 @@ def has_gradient(draft: AdoptedOperator, function: Callable[..., Any]) -> bool:
 def _plain(draft: AdoptedOperator) -> Iterator[dict[str, Any]]:
     dtype = Subject(draft, "reference", "cpu").favourite
     yield from registered(draft, dtype, 0)
-    yield from _samples(draft, case_dtype(draft.signature, dtype), 0)
+    yield from _samples(draft, case_dtype(draft.signature, dtype))
 
 
-def _samples(draft: AdoptedOperator, dtype: Any, seed: int) -> Iterator[dict[str, Any]]:
-    """Yield the test suite's samples that the declaration allows."""
+def _samples(
+    draft: AdoptedOperator, dtype: Any, file: Path | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield the samples in a file that the declaration allows: by default the test suite's."""
     several = dtype if isinstance(dtype, Mapping) else {"": dtype}
     floating = next((one for one in several.values() if one and one.is_floating_point), None)
     whole = next((one for one in several.values() if one and not one.is_floating_point), None)
@@ -244,7 +262,8 @@ def _samples(draft: AdoptedOperator, dtype: Any, seed: int) -> Iterator[dict[str
         )
         return value.to(whole) if is_whole and whole is not None else value.clone()
 
-    for args, kwargs in torch.load(DRAFTS / f"{stem_of(draft.name)}.pt", weights_only=False):
+    file = file or DRAFTS / f"{stem_of(draft.name)}.pt"
+    for args, kwargs in torch.load(file, weights_only=False):
         try:
             given = {key: fit(one) for key, one in kwargs.items()}
             arguments = draft.arguments(tuple(fit(one) for one in args), given)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import corpus_compiled
 import corpus_drawn
+import corpus_onnx
 import corpus_page
 import corpus_results
 import corpus_run
@@ -86,6 +87,22 @@ def test_kernels_in_cpp_call_pytorchs_functions_and_cpps(monkeypatch):
         torch.testing.assert_close(operator(x), x.asinh())
         assert operator.kernels["cpu"].calls == before + 1
     corpus_compiled.library.cache_clear()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("folder")
+def test_an_operator_that_is_a_node_of_onnx_has_its_tests_as_cases_and_its_evaluator(monkeypatch):
+    monkeypatch.setitem(corpus_onnx._NAMES, "Asinh", "no operator")
+    monkeypatch.setitem(corpus_onnx._NAMES, "Cosh", "asinh")  # whose tests asinh fails
+    assert corpus_onnx.collect() == corpus_onnx.names_of() == ["aten::acosh"]
+    assert corpus_run.labels(["onnx"]) == ["onnx/aten::acosh"]
+    operator = corpus_run.declared("onnx/aten::acosh")
+    (_, tests) = operator.cases
+    assert [one["self"].shape for one in tests(torch.float64, 0)] == [(3,), (3, 4, 5)]
+    x = torch.rand(5) + 1
+    node = corpus_onnx.evaluator("aten::acosh")
+    assert operator.reference(x).equal(torch.from_numpy(node([x.numpy()])))
+    torch.testing.assert_close(operator.reference(x), x.acosh())
 
 
 @pytest.mark.usefixtures("folder")
