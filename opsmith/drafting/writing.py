@@ -272,9 +272,10 @@ def result(dtype: str, shape: str | None, listed: bool, marks: Sequence[str] = (
 
 def cases(draft: Draft, name: str, function: str = "cases") -> list[str]:
     """Return the example as a registered case; the only one if arguments cannot be sampled."""
+    dtype = "torch.dtype" if draft.dtype_of("") == "dtype" else "dict[str, torch.dtype]"
     lines = [
         f"@{name}.register_cases{'' if draft.sampled else '(only=True)'}",
-        f"def {function}(dtype: {_dtype_type(draft)}, seed: int):",
+        f"def {function}(dtype: {dtype}, seed: int):",
     ]
     drawn = [key for key in draft.values if _is_written(draft, key)]
     if any("rand" in draft.sources[key] for key in drawn):
@@ -287,10 +288,6 @@ def cases(draft: Draft, name: str, function: str = "cases") -> list[str]:
         text = _written(draft, key) if key in drawn else _value(draft, value, key)
         lines.append(f'        "{key}": {text},')
     return [*lines, "    }"]
-
-
-def _dtype_type(draft: Draft) -> str:
-    return "torch.dtype" if draft.dtype_of("") == "dtype" else "dict[str, torch.dtype]"
 
 
 def _is_written(draft: Draft, name: str) -> bool:

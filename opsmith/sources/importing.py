@@ -114,16 +114,12 @@ def declared_by(module: ModuleType) -> tuple[Operator, ...]:
     """Return the operators that a module or package declares, or if none, those it contains."""
     everything = _everything()
     own = [op for op in everything if _is_within(op.reference.__module__ or "", module.__name__)]
-    return tuple(own or [op for op in everything if op in _operators_in(module)])
+    return tuple(own or [op for op in everything if any(op is v for v in vars(module).values())])
 
 
 def _everything() -> tuple[Operator, ...]:
     """Return all operators declared or adopted in this process."""
     return (*registry.all_operators(), *all_adopted())
-
-
-def _operators_in(module: ModuleType) -> list[Operator]:
-    return [value for value in vars(module).values() if isinstance(value, Operator)]
 
 
 def user_files() -> list[Path]:

@@ -82,7 +82,7 @@ class Project:
 
         table = {"name": self.name, "version": self.version, **self.table}
         given = list(table.get("dependencies", []))
-        kept = [one for one in given if needs_opsmith or not _is_opsmith(one)]
+        kept = [one for one in given if needs_opsmith or not _named([one], "opsmith")]
         table["dependencies"] = [*kept, *_missing(_NEEDED, given)]
         table.setdefault("requires-python", ">=3.10")
         try:
@@ -205,10 +205,6 @@ def _of_folder(folder: Path) -> Project:
         modules,
         tuple(own.get("gates", ())),
     )
-
-
-def _is_opsmith(requirement: str) -> bool:
-    return _named([requirement], "opsmith")
 
 
 def _named(requirements: Iterable[str], name: str) -> bool:

@@ -135,7 +135,8 @@ class _OneCase:
         finite = all(t.double().isfinite().all() for t in floating)  # float8 has no isfinite
         with ranks.mesh_of(self.mesh) as mesh:
             for several in self._chosen(rules[1:], rules[:1]):
-                if finite or not any(_has_summands(rule) for rule in several):
+                placed = (one for rule in several for one in rule.arguments.values())
+                if finite or not any(one.is_partial() for one in placed):
                     self._call(mesh, several)
             others = list(self._other_placements(finite))
             turn = int(self.case.digest[:4], 16)
@@ -387,10 +388,6 @@ class _OneCase:
 
 def _all_same(tensors: Sequence[Tensor]) -> bool:
     return all(same_bits([one], list(tensors[:1])) for one in tensors[1:])
-
-
-def _has_summands(rule: ConcreteRule) -> bool:
-    return any(one.is_partial() for one in rule.arguments.values())
 
 
 def _incoming(placements: Sequence[Any]) -> list[Any]:

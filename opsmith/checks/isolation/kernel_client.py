@@ -123,7 +123,8 @@ class Caller(Supervised):
             reader.end()
         before = deque(self._before.get(operator.name, ()), self.keep)
         self._before[operator.name], known = before, list(before)
-        before.append([element_bytes(tensor) for tensor in _flat(values)])
+        several = (value if isinstance(value, list) else [value] for value in values)
+        before.append([element_bytes(tensor) for tensors in several for tensor in tensors])
         if known != earlier:
             raise Failure(CHANGED, code="OPS-RESULT-REUSED")
         return accepted(operator, arguments, values, sent, after, self.require)
@@ -318,11 +319,6 @@ def accepted(
     for name in written:
         _overwrite(memories[name], after[name])
     return flatten(operator.signature, returned, arguments)
-
-
-def _flat(values: list[Any]) -> Iterator[Tensor]:
-    for value in values:
-        yield from value if isinstance(value, list) else [value]
 
 
 def _overwrite(tensor: Tensor, data: bytes) -> None:

@@ -16,10 +16,6 @@ Read = Callable[[], Any]
 Restore = Callable[[Any], object]
 
 
-def _keeps_denormals() -> bool:
-    return bool((torch.tensor(1e-40, dtype=torch.float32) * 1.0) != 0)
-
-
 def _set_output(value: Any) -> None:
     sys.stdout = value
 
@@ -30,7 +26,7 @@ _SETTINGS: dict[str, tuple[Read, Restore]] = {
     "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
     "the number of threads": (torch.get_num_threads, torch.set_num_threads),
     "whether denormal numbers are kept": (
-        _keeps_denormals,
+        lambda: bool((torch.tensor(1e-40, dtype=torch.float32) * 1.0) != 0),
         lambda kept: torch.set_flush_denormal(not kept),
     ),
     "whether deterministic algorithms are asked for": (

@@ -118,7 +118,8 @@ class Overflows(StepByStep):
         if _name(func) not in _LINEAR or not is_wide(returned) or returned.is_complex():
             return
         sizes = [one.abs() if is_wide(one) else one for one in args]
-        count = _terms(func, args, returned)
+        # The mean divides by the number of terms.
+        count = args[0].numel() / max(returned.numel(), 1) if _name(func) == "mean" else 1.0
         size = func(*sizes, **kwargs) * count
         # A partial sum of the other sign may be as large as this, and the sum then stays infinite.
         self._overflow(returned, (size - returned.abs() * count) / 2, -self._step)
@@ -141,11 +142,6 @@ class Overflows(StepByStep):
             infinite = -infinite
             beyond &= torch.rand(tensor.shape, generator=self._generator) < 0.5
         tensor.copy_(torch.where(beyond, infinite, tensor))
-
-
-def _terms(func: Any, args: Any, returned: Tensor) -> float:
-    """Return the divisor of a mean; 1 for other operators."""
-    return args[0].numel() / max(returned.numel(), 1) if _name(func) == "mean" else 1.0
 
 
 def _name(func: Any) -> str:

@@ -48,7 +48,7 @@ def modules(
         waiting += _imported(files[module].read_text(encoding="utf-8"), instead)
     found = {}
     for module, file in files.items():
-        is_package = file.name == "__init__.py" or _is_parent(module, files)
+        is_package = file.name == "__init__.py" or any(o.startswith(f"{module}.") for o in files)
         inner = _moved(module, moved).replace(".", "/")
         inner += "/__init__.py" if is_package else ".py"
         dots = "." * (1 + inner.count("/"))
@@ -75,10 +75,6 @@ def _moved(module: str, moved: Mapping[str, str]) -> str:
 def _file(module: str) -> Path:
     path = _ROOT.joinpath(*module.split("."))
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-
-
-def _is_parent(module: str, files: Mapping[str, Path]) -> bool:
-    return any(other.startswith(f"{module}.") for other in files)
 
 
 def _imported(text: str, instead: Mapping[str, Path]) -> Iterator[str]:
