@@ -46,7 +46,7 @@ from opsmith.sources.importing import import_all
 source = next(k.source for o in import_all(sys.argv[1:2]) for k in o.kernels.values() if k.source)
 unit, tools = source.language.unit(source), find_toolset("")
 unit.write()
-words = [f"-I{unit.written}", *options_of(unit, tools).words()]
+words = [f"-I{unit.written}", *options_of(unit, tools)]
 print(json.dumps([tools.compiler.path, *RELEASE, *words, "-c", str(unit.path), "-o", sys.argv[2]]))
 """
 

@@ -58,7 +58,7 @@ def _command(source: KernelSource) -> dict[str, Any] | None:
     if unit.language is not None or unit.compiler is not None:
         return None
     unit.write()
-    words = [f"-I{unit.written}", *options_of(unit, recipe.tools).words()]
+    words = [f"-I{unit.written}", *options_of(unit, recipe.tools)]
     return {
         "directory": str(source.path.parent),
         "file": str(source.path),

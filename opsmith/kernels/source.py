@@ -273,9 +273,7 @@ class KernelSource:
     def expect_edits(self) -> None:
         """Precompile what a source in C++ includes first: it will be compiled again and again."""
         if self.language.name == "C++":
-            unit = self.language.unit(self)
-            unit.write()
-            precompiled(unit, find_toolset(self.what), after=0)
+            precompiled(self.language.unit(self), find_toolset(self.what), after=0)
 
     def built(self) -> Path | None:
         """Return the library that `build` would find without compiling, else `None`."""

@@ -75,10 +75,6 @@ class Precompiled:
                         return False
         return True
 
-    def given_to(self, flags: Sequence[str]) -> tuple[str, ...]:
-        """Return `flags`, with an option first that includes the header."""
-        return ("-include", str(self.header), *flags)
-
 
 def folder() -> Path:
     """Return the folder of the precompiled headers."""
@@ -86,10 +82,10 @@ def folder() -> Path:
 
 
 def precompiled(unit: Unit, tools: Toolset, after: int | None = None) -> Precompiled | None:
-    """Return the precompiled header for a unit about to be compiled; make it if it is due.
+    """Write a unit that is about to be compiled, and return its precompiled header.
 
     Args:
-        unit: the unit; its generated files are written already.
+        unit: the unit.
         tools: the tools that compile it.
         after: the header is due once more units than this were compiled; by default `AFTER`.
 
@@ -98,10 +94,11 @@ def precompiled(unit: Unit, tools: Toolset, after: int | None = None) -> Precomp
         units have been compiled with the same flags so far, or its include folders have other files
         of the same names.
     """
+    unit.write()
     if not _may_have(unit, tools):
         return None
     owners = _owners(unit)
-    words = options_of(replace(unit, include_dirs=owners), tools).words()
+    words = options_of(replace(unit, include_dirs=owners), tools)
     place = folder() / _key(unit.begins_with, words, owners, tools)
     known = _find(place)
     if known is None:

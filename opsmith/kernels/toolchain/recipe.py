@@ -202,7 +202,7 @@ def _build(recipe: Recipe, folder: Path) -> BuiltFile:
         known = [object_cache.find(place) for place in folders]
         started = time.time_ns()
         headers = [
-            _header(unit, tools) if there is None else None
+            precompiled(unit, tools) if there is None else None
             for unit, there in zip(units, known, strict=True)
         ]
         library = _compile(recipe, units, known, headers, work)
@@ -216,11 +216,6 @@ def _build(recipe: Recipe, folder: Path) -> BuiltFile:
         return object_cache.store(folder, file_name, library.read_bytes(), included, recipe.what)
 
 
-def _header(unit: Unit, tools: Toolset) -> Precompiled | None:
-    unit.write()
-    return precompiled(unit, tools)
-
-
 def _compile(
     recipe: Recipe,
     units: Sequence[Unit],
@@ -232,12 +227,20 @@ def _compile(
     ninja = compilers.executable("ninja", recipe.what)
     parts = [
         (
-            unit if header is None else replace(unit, flags=header.given_to(unit.flags)),
+            replace(unit, flags=("-include", str(header.header), *unit.flags)) if header else unit,
             None if there is None else there.path,
         )
         for unit, there, header in zip(units, known, headers, strict=True)
     ]
-    (work / "CMakeLists.txt").write_text(cmake_lists(recipe, parts))
+    lists = cmake_lists(
+        recipe.name,
+        recipe.tools,
+        parts,
+        languages=recipe.languages,
+        link_libraries=recipe.link_libraries,
+        torch=recipe.torch,
+    )
+    (work / "CMakeLists.txt").write_text(lists)
     build = work / "build"
     # The CMakeLists.txt already contains them, after opsmith's own flags.
     told = {"CXX", "CXXFLAGS", "CFLAGS", "LDFLAGS"}

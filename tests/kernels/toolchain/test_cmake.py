@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,10 +37,14 @@ def recipe(*units: Unit, torch: str = "none") -> Recipe:
     return Recipe("sample", objects=units, generated={"adapter.cpp": ""}, torch=torch)
 
 
+def lists(made: Recipe, parts: Sequence[tuple[Unit, Path | None]]) -> str:
+    return cmake_lists(made.name, made.tools, parts, languages=made.languages, torch=made.torch)
+
+
 def test_a_unit_is_compiled_by_its_language_with_its_options(unit: Unit) -> None:
     made = recipe(unit, replace(unit, name="other"))
     host = made.tools.compiler.path
-    text = cmake_lists(made, [(one, None) for one in made.units()])
+    text = lists(made, [(one, None) for one in made.units()])
     for line in (
         "set(CMAKE_HIP_COMPILER [==[/opt/rocm/bin/amdclang++]==])",
         f"set(CMAKE_HIP_HOST_COMPILER [==[{host}]==])",
@@ -59,7 +64,7 @@ def test_a_unit_is_compiled_by_its_language_with_its_options(unit: Unit) -> None
 
 
 def test_the_runtime_of_a_language_is_linked_with_an_object_from_the_cache(unit: Unit) -> None:
-    text = cmake_lists(recipe(unit), [(unit, Path("/cache/kernel.o"))])
+    text = lists(recipe(unit), [(unit, Path("/cache/kernel.o"))])
     assert "IMPORTED_LOCATION [==[/cache/kernel.o]==] IMPORTED_LINK_INTERFACE_LANGUAGES HIP" in text
     assert "target_link_libraries(sample PRIVATE [==[unit0]==])" in text
 
@@ -76,7 +81,7 @@ def test_what_pytorch_has_for_the_device_is_linked_as_far_as_pytorch_may_be_used
     unit: Unit, monkeypatch: pytest.MonkeyPatch, torch: str, linked: list[str]
 ) -> None:
     monkeypatch.setattr(TorchPaths, "links", lambda self, names: list(names))
-    text = cmake_lists(recipe(unit, torch=torch), [(unit, None)])
+    text = lists(recipe(unit, torch=torch), [(unit, None)])
     (links,) = re.findall(r"target_link_libraries\(sample PRIVATE (.*)\)", text)
     assert re.findall(r"\[==\[(.*?)\]==\]", links) == linked
 
@@ -96,7 +101,7 @@ def test_another_compiler_architecture_or_option_is_another_object(unit: Unit) -
 def test_cpp_alone_asks_for_no_other_language() -> None:
     made = recipe()
     assert made.languages == []
-    text = cmake_lists(made, [(one, None) for one in made.units()])
+    text = lists(made, [(one, None) for one in made.units()])
     assert "project(sample LANGUAGES CXX)\n" in text and "CUDA" not in text
 
 
@@ -129,7 +134,7 @@ def test_loops_over_values_are_vectorized_in_what_is_written_around_kernels(
 ) -> None:
     made = Recipe("scans", generated={"scans.cpp": SCANS}, torch="stable")
     (unit,) = made.units()
-    words = [*RELEASE, *options_of(unit, made.tools).words(), "-fopt-info-vec"]
+    words = [*RELEASE, *options_of(unit, made.tools), "-fopt-info-vec"]
     command = [made.tools.compiler.path, *words, "-c", str(unit.path), "-o", str(tmp_path / "o")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     lines = re.findall(r"values\.h:(\d+):\S+ optimized: +loop vectorized", done.stderr)

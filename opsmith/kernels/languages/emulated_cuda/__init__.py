@@ -80,7 +80,7 @@ class Emulation(Language):
         tools = find_toolset(source.what)
         unit.write()
         compiler = (tools.compiler.path, *RELEASE, f"-I{unit.written}")
-        command = (*compiler, *options_of(unit, tools).words())
+        command = (*compiler, *options_of(unit, tools))
         try:
             return read_own_code(command, Path(unit.source), headers, (_OPSMITH, unit.written))
         except NoParserError as error:
