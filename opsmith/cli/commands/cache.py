@@ -26,7 +26,6 @@ PARTS = {
     "wheels": "parts of wheels",
     "hypothesis": "constants of sources, which samples contain",
     "failures": "failing cases, which the next check tries first",
-    "compilers.json": "what compilers said of themselves",
 }
 
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shlex
 import shutil
 import subprocess
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from opsmith.errors import MissingDependencyError
 from opsmith.kernels.toolchain.torch_paths import TorchPaths, torch_paths
 from opsmith.system import machine
-from opsmith.system.files import cache_folder, digest, read_json, write_atomically
+from opsmith.system.files import digest
 from opsmith.system.version import version
 
 _LAUNCHERS = ("ccache", "sccache", "distcc")
@@ -85,30 +85,25 @@ def find_compiler(what: str) -> Compiler:
 
 
 def tool_version(path: str, what: str) -> str:
-    """Return the output of ``path --version``, cached until the file changes.
+    """Return the output of ``path --version``.
 
     Raises:
         MissingDependencyError: the program does not run.
     """
-    real = os.path.realpath(path)
-    status = os.stat(real)
-    stamp = [status.st_mtime_ns, status.st_size]
-    memory = cache_folder() / "compilers.json"
-    known = read_json(memory, dict) or {}
-    entry = known.get(real)
-    if isinstance(entry, dict) and entry.get("stamp") == stamp and "version" in entry:
-        return str(entry["version"])
     try:
-        process = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, check=True, timeout=60
-        )
+        return _said(path, os.stat(path).st_mtime_ns)
     except (OSError, subprocess.SubprocessError) as error:
         raise MissingDependencyError(
             f"{what}: the compiler {path} does not run: {error}"
         ) from error
-    known[real] = {"stamp": stamp, "version": process.stdout.strip()}
-    write_atomically(memory, json.dumps(known, indent=1))
-    return str(known[real]["version"])
+
+
+@cache
+def _said(path: str, changed: int) -> str:
+    """Return the output of a program for ``--version``; `changed` is when its file changed."""
+    asked = [path, "--version"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout.strip()
 
 
 def executable(tool: str, what: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from opsmith import BuildError, OpsmithError, StorageError
 from opsmith.kernels import cache_folder
-from opsmith.kernels.toolchain import compilers, object_cache
+from opsmith.kernels.toolchain import object_cache
 from opsmith.kernels.toolchain.recipe import Recipe
 from opsmith.system import files
 from opsmith.system.files import locked, needing_space, write_atomically, write_output
@@ -40,8 +40,6 @@ def test_a_cache_in_an_impossible_place_is_refused_by_its_variable(
         write_atomically(cache_folder() / "some" / "text", "text")
     with pytest.raises(StorageError, match=words), locked(cache_folder() / "some"):
         pass
-    with pytest.raises(StorageError, match=words):
-        compilers.tool_version("/bin/true", "a test")
 
 
 def test_a_cache_beside_the_working_directory_is_found_from_elsewhere(
@@ -184,8 +182,6 @@ def test_a_list_of_the_cache_that_is_no_such_list_is_as_if_it_were_not_there(
     assert object_cache.find(tmp_path) is None
     stored = object_cache.store(tmp_path, "one", b"data", {}, "what")
     assert object_cache.find(tmp_path) == stored
-    (tmp_path / "compilers.json").write_text(text)
-    assert compilers.tool_version("/bin/true", "a test")
 
 
 def test_files_that_a_kill_left_go_when_the_same_is_written_again(tmp_path: Path) -> None:
