@@ -129,7 +129,7 @@ def build_emulated(
 def _dtypes(trial: Trial, source: KernelSource, build: harness.Build) -> tuple[str | None, ...]:
     if trial.signature.generic is None or build.sanitizer or not source.language.has_entry:
         return (trial.subject.favourite,)
-    own = Library(source, build.library).dtypes()
+    own = Library(source.signature, source.device, source.what, build.library).dtypes()
     return tuple(name for name in trial.subject.dtypes if name in own)
 
 

@@ -69,7 +69,7 @@ class Cpp(Language):
 
     def load(self, source: KernelSource, path: Path) -> Library:
         """Return the library of the kernel."""
-        return Library(source, path)
+        return Library(source.signature, source.device, source.what, path)
 
 
 LANGUAGE = Cpp()

@@ -87,7 +87,7 @@ class TorchLibrary(Language):
 
     def load(self, source: KernelSource, path: Path) -> Library:
         """Load the library, and register the functions of its Python module, if it has one."""
-        library = SelfRegistering(source, path)
+        library = SelfRegistering(source.signature, source.device, source.what, path)
         _LOADED[path] = library
         problem = library.problem() or library.become_kernel()
         if problem is not None:
@@ -136,7 +136,7 @@ class SelfRegistering(Library):
 
     def schema(self) -> str | None:
         """Return the schema that the source defined for the operator, if it did."""
-        return self._text("opsmith_torch_library_schema", self.source.signature.qualname)
+        return self._text("opsmith_torch_library_schema", self.signature.qualname)
 
     def problem(self) -> str | None:
         """Return the error of a block that failed; `None` if there was none."""
@@ -148,7 +148,7 @@ class SelfRegistering(Library):
         Returns:
             The reason why it cannot be the kernel; `None` if it is, or if there is no module.
         """
-        signature = self.source.signature
+        signature = self.signature
         return self._text("opsmith_torch_module_become_kernel", signature.namespace, signature.name)
 
     def forget(self, qualname: str) -> None:

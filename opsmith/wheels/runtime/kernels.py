@@ -100,7 +100,7 @@ class KernelSource:
         """Load the library into this process; the kernel is not registered yet."""
         from opsmith.kernels.libraries.loaded_library import Library
 
-        return Library(self, self.build())
+        return Library(self.signature, self.device, self.what, self.build())
 
 
 def kernel_source(
