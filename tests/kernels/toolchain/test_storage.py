@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import resource
 import tempfile
 from pathlib import Path
@@ -199,9 +198,10 @@ def test_the_command_line_says_it_in_one_line(cli, file: Path, monkeypatch) -> N
     source = Path(__file__).parents[3] / "gallery" / "my_add" / "my_add.py"
     said = cli("build", source)
     assert said.code == 1
-    lines = said.stderr.splitlines()  # one of each kernel
-    assert lines
-    assert all(re.match(f"error: the cache {file}/cache cannot be written", line) for line in lines)
+    # One line of each kernel; that in CUDA may miss nvcc before it misses the cache.
+    lines = said.stderr.splitlines()
+    assert all(line.startswith("error: ") for line in lines)
+    assert any(line.startswith(f"error: the cache {file}/cache cannot be") for line in lines)
     said = cli("adopt", "aten::asinh", "--out", file / "asinh.py")
     assert said.code == 2
     assert f"there is no folder {file}." in said.stderr
