@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from opsmith.checks.cases.subject import Subject
 from opsmith.checks.isolation.import_location import module_of
-from opsmith.checks.protocol import PLAIN_CALLS, Check
+from opsmith.checks.protocol import PLAIN_CALLS, QUICK, Check
 from opsmith.checks.report.rows import Row
 
 Progress = Callable[[int, int, str], None]
@@ -20,11 +20,12 @@ class Schedule:
     """Hands out the rows of a plan, and collects their results.
 
     The first runner goes through the plan from the beginning, where rows are quick. The other
-    runners are its helpers. They begin with rows that compile, which come last in the plan and take
-    longest. A helper stays with one runtime as long as it can, so that it imports each runtime's
-    modules once. Helpers begin with the last runtime of a kernel, so that they and the first runner
-    meet in the middle. Rows of one module and runtime share an export, and run in parallel only if
-    no other row is left. A kernel is built before its other rows run.
+    runners are its helpers. They begin with rows that compile: with those of ``--quick``, which
+    find most, then with the last ones of the plan, which take longest. A helper stays with one
+    runtime as long as it can, so that it imports each runtime's modules once. Helpers begin with
+    the last runtime of a kernel, so that they and the first runner meet in the middle. Rows of one
+    module and runtime share an export, and run in parallel only if no other row is left. A kernel
+    is built before its other rows run.
 
     Args:
         plan: the rows to run.
@@ -143,18 +144,19 @@ class Schedule:
         ready = [position for position in self._waiting if self._is_ready(position)]
         if not ready:
             return None
-        elsewhere = {self._plan[position][1].runtime for position in self._running}
+        running = {self._plan[position][1].runtime for position in self._running}
         exporting = {self._export(position) for position in self._running}
 
-        def rank(position: int) -> tuple[bool, bool, bool, bool, int]:
+        def rank(position: int) -> tuple[bool, bool, bool, bool, bool, int]:
             check = self._plan[position][1]
             if self.alone or (helper_of is None and not check.compiles):
-                return False, False, False, False, position
+                return False, False, False, False, False, position
             unwanted = check.compiles == (helper_of is None)
             other = check.runtime != helper_of
             turn = position if helper_of is None else self._backwards[position]
             waits = self._export(position) in exporting
-            return unwanted, waits, other, other and check.runtime in elsewhere, turn
+            elsewhere = other and check.runtime in running
+            return unwanted, check.name not in QUICK, waits, other, elsewhere, turn
 
         found = min(ready, key=rank)
         self._waiting.remove(found)

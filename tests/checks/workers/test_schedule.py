@@ -61,6 +61,15 @@ def test_the_first_runner_begins_with_what_is_quick_and_helpers_with_what_compil
     assert schedule.take() == 3
 
 
+def test_helpers_begin_with_what_finds_most():
+    plan = [PLAN[0], planned("bounds", runtime="kernel alone"), *PLAN[1:]]
+    schedule = Schedule(plan)
+    assert schedule.take() == 0
+    schedule.give(0, row("build"))
+    assert schedule.take("") == 1, "without it, no failure of reference is told"
+    assert schedule.take("") == 5
+
+
 def test_a_helper_stays_with_its_runtime_and_leaves_those_of_others():
     schedule = built()
     assert schedule.take("") == 4
