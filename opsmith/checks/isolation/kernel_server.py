@@ -13,10 +13,9 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from opsmith.checks.cases.failure import Failure, code_of
+from opsmith.checks.cases.failure import Failure, code_of, raised
 from opsmith.checks.isolation.call_ways import call_in
 from opsmith.checks.isolation.fork_detection import FORK_CODE, FORKED, Forks
-from opsmith.checks.isolation.user_traceback import raised
 from opsmith.checks.isolation.wire import (
     Reader,
     describe_result,

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import hypothesis
 
-from opsmith.checks.cases.failure import Failure, Inapplicable
-from opsmith.checks.isolation.user_traceback import raised
+from opsmith.checks.cases.failure import Failure, Inapplicable, raised
 from opsmith.checks.numerics.oracle import RefusedError
 from opsmith.operators.core.source_location import where_written
 

@@ -10,10 +10,9 @@ import hypothesis
 
 from opsmith.checks.cases.case import FAILED_BEFORE, Case
 from opsmith.checks.cases.disagreement import sizes_of
-from opsmith.checks.cases.failure import Failure, Inapplicable, code_of
+from opsmith.checks.cases.failure import Failure, Inapplicable, code_of, raised
 from opsmith.checks.cases.reference_call import spent
 from opsmith.checks.cases.reruns.rerun_command import Replay
-from opsmith.checks.isolation.user_traceback import raised
 from opsmith.checks.numerics.oracle import RefusedError
 from opsmith.checks.numerics.torch_threads import threads
 from opsmith.checks.report.case_counts import CaseCounts
