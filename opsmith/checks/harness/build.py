@@ -185,11 +185,7 @@ def _library_behind_torch(source: KernelSource, names: list[str]) -> Path:
     device = device_library("opsmith_torch_on_cpu", (_CALL,), (_INCLUDE,))
 
     def files() -> dict[str, str]:
-        text = render(
-            _TORCH_TEMPLATE,
-            signature,
-            names=names,
-        )
+        text = render(_TORCH_TEMPLATE, signature, names=names)
         return {f"{signature.name}_harness.cpp": text}
 
     headers = sorted(_INCLUDE.rglob("*.h"))
