@@ -14,7 +14,7 @@ from aoti_models import Everything, Net, everything_args, net_args
 
 from opsmith import targets
 from opsmith.errors import BuildError
-from opsmith.targets.aotinductor import build_runner as building
+from opsmith.targets.aotinductor import runtime
 from opsmith.targets.exporting import artifact as artifacts
 
 pytestmark = pytest.mark.slow(cases=2)
@@ -248,12 +248,12 @@ def test_an_error_of_a_kernel(everything: targets.Artifact, run: Run, tmp_path: 
 
 
 def test_a_program_that_does_not_compile(tmp_path: Path) -> None:
-    shutil.copy(building.SOURCES / "CMakeLists.txt", tmp_path)
+    shutil.copy(runtime.SOURCES / "CMakeLists.txt", tmp_path)
     (tmp_path / "main.cpp").write_text("int main() { return nonsense; }")
     with pytest.raises(BuildError, match=r"main\.cpp:1:.*nonsense"):
-        building.build_runner(tmp_path)
+        runtime.build_runner(tmp_path)
 
 
 def test_an_artifact_carries_the_program(net: targets.Artifact) -> None:
     names = {path.name for path in (net.folder / "runner").iterdir()}
-    assert names == {path.name for path in building.SOURCES.iterdir()}
+    assert names == {path.name for path in runtime.SOURCES.iterdir()}

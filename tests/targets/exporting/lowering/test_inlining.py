@@ -17,14 +17,13 @@ from torch.export import Dim
 import opsmith
 from opsmith import ExportError
 from opsmith.targets import prepare
-from opsmith.targets.exporting.lowering import choice
 from opsmith.targets.exporting.lowering.assumptions import (
     _COMPARISON,
     Assumption,
     Assumptions,
     raised_at,
 )
-from opsmith.targets.exporting.lowering.choice import Chooser
+from opsmith.targets.exporting.lowering.choice import Choice, Chooser, inline
 from opsmith.targets.exporting.lowering.functional import twin
 from opsmith.targets.exporting.lowering.inlining import (
     Lowered,
@@ -124,8 +123,8 @@ def lowered(
     function: Any, *inputs: Tensor, form: Any = "inline", dynamic: bool = True, pure: bool = True
 ) -> Lowered:
     forms = {
-        "library": lambda operator, nodes: choice.Choice(operator, "library", how=len(nodes)),
-        "inline": choice.inline,
+        "library": lambda operator, nodes: Choice(operator, "library", how=len(nodes)),
+        "inline": inline,
     }
     chooser = Chooser(form, forms, "the test's runtime", automatic=["inline"])
     shapes = (tuple({0: Dim(f"n{i}", min=2)} for i in range(len(inputs))),) if dynamic else None
@@ -273,7 +272,7 @@ def test_a_reference_may_call_another_as_deep_as_it_likes() -> None:
 
 def test_a_failure_that_no_reference_explains_is_pytorchs_own() -> None:
     error = ValueError("a node is odd")
-    chooser = Chooser("auto", {"inline": choice.inline}, "the test's runtime")
+    chooser = Chooser("auto", {"inline": inline}, "the test's runtime")
     program = prepare(Call(double), (X,)).program
     with pytest.raises(ExportError) as caught:
         _exclude_culprit(program, [double], True, chooser, error)
@@ -283,8 +282,8 @@ def test_a_failure_that_no_reference_explains_is_pytorchs_own() -> None:
 
 @pytest.mark.parametrize("pure", [True, False])
 def test_what_a_reference_assumed_that_is_not_inlined_in_the_end_is_forgotten(pure: bool) -> None:
-    library = {"library": lambda operator, nodes: choice.Choice(operator, "library")}
-    forms = {"inline": choice.inline, **library}
+    library = {"library": lambda operator, nodes: Choice(operator, "library")}
+    forms = {"inline": inline, **library}
     chooser = Chooser("auto", forms, "the test's runtime")
     model = prepare(Call(long_and_silent), (X,), dynamic_shapes=(({0: Dim("n", min=2)},),))
     assert forms_of(lower(model, chooser, pure=pure)) == {

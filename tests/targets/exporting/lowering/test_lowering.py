@@ -15,8 +15,7 @@ from torch.export import Dim
 import opsmith
 from opsmith import ExportError
 from opsmith.targets import prepare
-from opsmith.targets.exporting.lowering import choice
-from opsmith.targets.exporting.lowering.choice import Chooser
+from opsmith.targets.exporting.lowering.choice import Choice, Chooser, inline
 from opsmith.targets.exporting.lowering.inlining import lower
 
 pytestmark = pytest.mark.slow(cases=2)
@@ -62,8 +61,8 @@ def by_value(x: Float[Tensor, "N C"]) -> Float[Tensor, "N C"]:
 
 def lowered(function: Any, *inputs: Tensor, pure: bool, kept: tuple[Any, ...] = ()) -> Any:
     forms = {
-        "library": lambda operator, nodes: choice.Choice(operator, "library"),
-        "inline": choice.inline,
+        "library": lambda operator, nodes: Choice(operator, "library"),
+        "inline": inline,
     }
     wanted = dict.fromkeys((operator.name for operator in kept), "library")
     chooser = Chooser(wanted, forms, "the test's runtime", automatic=["inline"])
