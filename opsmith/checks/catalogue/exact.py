@@ -400,7 +400,9 @@ def prepare(
             f"intrinsics, bits of numbers): {_first_error(error)}"
         ) from None
     if emulated and dtypes != [None]:
-        compiled_for = Library(translated, build.library).dtypes()
+        compiled_for = Library(
+            translated.signature, translated.device, translated.what, build.library
+        ).dtypes()
         dtypes = [one for one in dtypes if one in compiled_for]
         trial.need(dtypes, "the kernel takes no real dtype")
         dtype = _widest(dtypes)

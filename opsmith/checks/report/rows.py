@@ -192,9 +192,9 @@ class Results:
     def gaps(self) -> Iterator[str]:
         """Yield a line for each reason why the run is incomplete."""
         if not self.rows:
-            names = ", ".join(dict.fromkeys(row.operator for row in self.left_out))
-            about = f"what was asked for is about no kernel of {names}"
-            yield f"nothing was checked: {about if names else 'there is no operator'}"
+            every = ", ".join(dict.fromkeys(row.operator for row in self.left_out))
+            about = f"what was asked for is about no kernel of {every}"
+            yield f"nothing was checked: {about if every else 'there is no operator'}"
         for operator, reason in self.unchecked.items():
             yield f"{operator}: {reason}"
         for operator, kernel, rows in () if self.allow_cut_short else self.groups():
