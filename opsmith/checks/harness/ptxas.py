@@ -22,7 +22,7 @@ from opsmith.kernels.toolchain.compilers import (
     tool_version,
 )
 from opsmith.kernels.toolchain.torch_paths import torch_paths
-from opsmith.kernels.toolchain.units import Unit
+from opsmith.kernels.toolchain.units import INCLUDE, Unit
 from opsmith.system.progress import run
 from opsmith.system.scratch import scratch_folder
 from opsmith.system.text import beginning
@@ -143,7 +143,7 @@ def resources_of(source: KernelSource, unit: Unit | None = None) -> list[Resourc
     system = [str(folder) for folder in folders]
     options = [
         *("-std=c++20", "--expt-relaxed-constexpr"),
-        *(f"-I{folder}" for folder in unit.include),
+        *(f"-I{folder}" for folder in (unit.written, INCLUDE, *unit.include_dirs)),
         *(word for folder in system for word in ("-isystem", folder)),
         *(() if unit.full_torch else (f"-DTORCH_TARGET_VERSION={TARGET_VERSION}",)),
         *(f"-D{define}" for define in unit.defines),

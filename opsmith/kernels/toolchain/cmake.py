@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from opsmith.kernels.toolchain.compilers import TARGET_VERSION, Compiler, Toolset
-from opsmith.kernels.toolchain.units import CMakeLanguage, Unit
+from opsmith.kernels.toolchain.units import INCLUDE, CMakeLanguage, Unit
 
 
 def cmake_lists(
@@ -119,7 +119,7 @@ def options_of(unit: Unit, tools: Toolset) -> list[str]:
         if unit.full_torch:
             flags += ["-ffunction-sections", "-fdata-sections"]
     return [
-        *(f"-I{folder}" for folder in unit.include[1:]),
+        *(f"-I{folder}" for folder in (INCLUDE, *unit.include_dirs)),
         *(word for folder in system for word in ("-isystem", str(folder))),
         *(f"-D{define}" for define in defines),
         *flags,

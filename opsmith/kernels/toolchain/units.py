@@ -115,11 +115,6 @@ class Unit:
             write_atomically(self.written / name, text)
         return list(texts)
 
-    @property
-    def include(self) -> list[Path]:
-        """The include folders in order, without PyTorch's."""
-        return [self.written, INCLUDE, *self.include_dirs]
-
     def folder(self, tools: Toolset) -> Path:
         """Return the folder of the object in the cache."""
         return cache_folder() / "objects" / self.name / self.key(tools)
