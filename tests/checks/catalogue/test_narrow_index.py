@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import pytest
+from alone import row_alone
 from jaxtyping import Float32, Int32
 from torch import Tensor
 
 import opsmith
-from opsmith import Index, Sorted, checks
+from opsmith import Index, Sorted
 from opsmith.checks.cases.large_calls import large_calls, small_case
 from opsmith.checks.cases.sampling import Wanted
 
@@ -29,9 +30,7 @@ def planted():
 
 
 def row(operator, seed=0):
-    *_, found = checks.run(operator, select=["narrow-index"], isolate=False, seed=seed).rows
-    assert found.check == "narrow-index"
-    return found
+    return row_alone(operator, "narrow-index", seed=seed)
 
 
 def doubled_rows(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N C"]:
