@@ -44,3 +44,25 @@ def test_what_pytorchs_own_forward_formula_loses_by_rounding_is_right(seed):
     operator = opsmith.op(f"nested_row::maximum{seed}", autograd="reference")(maximum)
     row = row_of(operator, seed=seed, examples=40)
     assert (row.status, row.message) == ("passed", "")
+
+
+def test_derivatives_that_disagree_in_pytorch_itself_are_told_and_lost_ones_are_found(monkeypatch):
+    """A norm below `eps` is clamped, and one of PyTorch's formulas differentiates past that."""
+
+    def similarity(x: Float[Tensor, "N 1"], y: Float[Tensor, "N 1"]) -> Float[Tensor, "N"]:
+        return torch.cosine_similarity(x, y, 1, 1.0)
+
+    operator = opsmith.op("nested_row::similarity", autograd="reference")(similarity)
+
+    @operator.register_cases(only=True)
+    def cases(dtype, seed):
+        yield {"x": torch.tensor([[-0.4]], dtype=dtype), "y": torch.tensor([[1.2]], dtype=dtype)}
+
+    row = row_of(operator)
+    assert (row.status, row.message) == ("passed", "")
+    assert row.notes == (
+        "the reference's own second derivatives disagree with each other: other ones than by "
+        "autograd, twice, come from torch.func.jvp of grad",
+    )
+    monkeypatch.setattr(autograd, "recording", nullcontext)
+    assert row_of(operator).code == "OPS-GRADIENT-NESTED"

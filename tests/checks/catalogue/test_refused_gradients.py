@@ -48,6 +48,18 @@ def test_a_backward_that_raises_where_the_reference_does_not_is_a_failure(row):
     assert "not today" in report.explain()
 
 
+@opsmith.op("refused::distance", autograd="reference")
+def distance(x: Float[Tensor, "N C"], y: Float[Tensor, "N C"]) -> Float[Tensor, ""]:
+    """PyTorch's forward formula of this norm gives a tangent of another shape."""
+    return torch.ops.aten.norm(x - y, p=2)
+
+
+def test_a_derivative_in_forward_mode_that_the_reference_refuses_is_left_out():
+    distance.register_kernel("cpu", lambda x, y: torch.dist(x, y))
+    report = checks.run(distance, select=["gradient", "gradcheck"], examples=4, isolate=False)
+    assert report.ok, report.explain()
+
+
 @opsmith.op("refused::sparse", autograd="reference")
 def sparse(
     x: Float[Tensor, "N C"], index: Annotated[Int64[Tensor, "N M"], Index("C")]

@@ -156,19 +156,19 @@ def _gradcheck(trial: Trial, case: Case, step: _Step) -> bool:
         outputs = function(*inputs)
     if not outputs:
         return True
+    # A call that writes has no tangents.
+    forward = rule.reference and not trial.signature.mutated
     for second in (False, True):
         if second and not (rule.reference and rule.backward is None and step is _STEPS[0]):
             continue
         torch.manual_seed(trial.settings.seed)  # fixes the projections of fast mode
         try:
-            # A call that writes has no tangents.
-            forward = rule.reference and not trial.signature.mutated
             _compare(function, inputs, step, second, forward=forward)
         except Exception as error:
             differs = isinstance(error, GradcheckError)
             # An exception of a backward of its own is its own.
             shared = differs or rule.backward is None
-            if shared and _fails_alike(trial, case, step, second, not differs):
+            if shared and _fails_alike(trial, case, step, second, not differs, forward):
                 return False
             if not differs:
                 raise
@@ -203,7 +203,9 @@ def _compare(
     )
 
 
-def _fails_alike(trial: Trial, case: Case, step: _Step, second: bool, raises: bool) -> bool:
+def _fails_alike(
+    trial: Trial, case: Case, step: _Step, second: bool, raises: bool, forward: bool
+) -> bool:
     """Return whether the reference's own derivatives differ from its slopes, or raise, too.
 
     The reference's derivatives are right by definition: the check `gradient` compares with them.
@@ -217,7 +219,7 @@ def _fails_alike(trial: Trial, case: Case, step: _Step, second: bool, raises: bo
     torch.manual_seed(trial.settings.seed)
     try:
         if any(result.requires_grad for result in function(*inputs)):
-            _compare(function, inputs, step, second)
+            _compare(function, inputs, step, second, forward=forward)
     except GradcheckError:
         return True
     except Exception:
