@@ -189,10 +189,16 @@ def _refusing(function: Callable[..., Any], draft: AdoptedOperator) -> Callable[
         return function
 
     def refusing(*args: Any, **kwargs: Any) -> Any:
-        draft.overload(*args, **kwargs)
+        # PyTorch's operator may have no derivative of a kind that the reference has.
+        plain, named = tree_map(_detached, (args, kwargs))
+        draft.overload(*plain, **named)
         return function(*args, **kwargs)
 
     return refusing
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if isinstance(value, Tensor) else value
 
 
 def _owned(function: Callable[..., Any], draft: AdoptedOperator) -> Callable[..., Any]:

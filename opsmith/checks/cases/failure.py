@@ -73,7 +73,9 @@ def raised(error: BaseException) -> str:
     """Describe the exception of a call, with the innermost line of the user's code."""
     if isinstance(error, SharedMemoryError):  # opsmith's own words about the kernel's results
         return str(error)
-    text = f"raised {type(error).__name__}: {str(error).strip()}"
+    # PyTorch adds the addresses of its own C++ functions to some messages.
+    said = str(error).partition("\nException raised from ")[0].strip()
+    text = f"raised {type(error).__name__}: {said}"
     own = Path(__file__).parents[2]
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
