@@ -225,7 +225,7 @@ def _parameter(
         name,
         type_,
         optional=part.optional,
-        default=_normal_default(default),
+        default=tuple(default) if isinstance(default, list) else default,
         keyword_only=parameter.kind is parameter.KEYWORD_ONLY,
         mutated=name in mutated,
         constraints=constraints,
@@ -263,10 +263,6 @@ def _drawn_problem(parameter: Parameter) -> str | None:
     if parameter.mutated:
         return "the generator advances by itself; leave it out of mutates_args"
     return None
-
-
-def _normal_default(default: Any) -> Any:
-    return tuple(default) if isinstance(default, list) else default
 
 
 _SCALARS: dict[str, type | tuple[type, ...]] = {

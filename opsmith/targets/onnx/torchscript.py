@@ -71,7 +71,8 @@ def export(model: Model, lowered: Lowered, opset: int) -> Any:
         spec.name: {axis: size for axis, size in enumerate(spec.shape) if isinstance(size, str)}
         for spec in specs
     }
-    domains = dict.fromkeys(_domains(lowered.kept), DOMAIN_VERSION)
+    nodes = {c.operator.signature.namespace for c in lowered.kept if c.form == "library"}
+    domains = dict.fromkeys(nodes, DOMAIN_VERSION)
     problems: list[ExportError] = []
     with (
         scratch_folder("onnx") as folder,
@@ -106,11 +107,6 @@ def export(model: Model, lowered: Lowered, opset: int) -> Any:
         # separate file.
         LiftConstantsToInitializersPass()(loaded)
     return loaded
-
-
-def _domains(choices: Sequence[Choice]) -> set[str]:
-    """Return the domains of operators that become nodes of their own."""
-    return {c.operator.signature.namespace for c in choices if c.form == "library"}
 
 
 class _Flat(nn.Module):

@@ -95,7 +95,7 @@ class Assumptions:
         """
         for name, shape in self._model.shapes().items():
             if shape != self._asked[name]:
-                equal = [a for a in self._found if _relation(a) == "=="]
+                equal = [a for a in self._found if str(getattr(a.guard.expr, "rel_op", "")) == "=="]
                 raise ExportError(
                     f"{_named(equal, inlined)}: with the reference inlined the input {name!r} "
                     f"would be {_shown(shape)} in place of {_shown(self._asked[name])}: a "
@@ -141,10 +141,6 @@ _COMPARISON = re.compile(
     rf"|{_SIZE} (<|<=|>|>=|!=) ([3-9]|\d\d+)"
     rf"|{_SIZE} [+-] \d+ (<|<=|>|>=) 0"
 )
-
-
-def _relation(assumption: Assumption) -> str:
-    return str(getattr(assumption.guard.expr, "rel_op", ""))
 
 
 def _named(found: Sequence[Assumption], inlined: Sequence[Operator]) -> str:

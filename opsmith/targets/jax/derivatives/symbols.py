@@ -43,7 +43,9 @@ class KeptNumbers(TorchFunctionMode):
             return _listed(*args)
         if not isinstance(func, OpOverload) or not _hold_symbols((args, kwargs)):
             return func(*args, **kwargs)
-        plain_args, plain_kwargs = tree_map_only(SymFloat, _as_it_is, (args, kwargs))
+        plain_args, plain_kwargs = tree_map_only(
+            SymFloat, lambda number: float(number.node.hint), (args, kwargs)
+        )
         returned = func(*plain_args, **plain_kwargs)
         tracing = get_proxy_mode()
         if tracing is not None:
@@ -72,10 +74,6 @@ def _listed(x: Tensor) -> Any:
 
 def _hold_symbols(values: Any) -> bool:
     return any(isinstance(value, SymFloat) for value in tree_leaves(values))
-
-
-def _as_it_is(number: SymFloat) -> float:
-    return float(number.node.hint)
 
 
 def _give_symbols(
