@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from opsmith.errors import BuildError
-from opsmith.kernels.toolchain import compilers
+from opsmith.kernels.toolchain import compilers, released
 from opsmith.kernels.toolchain.compilers import Compiler
 from opsmith.system.files import cache_folder, digest, key_of, needing_space, once, write_atomically
 from opsmith.system.progress import run
@@ -21,9 +24,8 @@ def build_program(
     settings: Mapping[str, str],
     *,
     include_dirs: Sequence[Path] = (),
-    compiler: Compiler | None = None,
 ) -> Path:
-    """Build a program, or find it in the cache.
+    """Build a program, or find it in the cache or in a release of opsmith.
 
     If several processes ask for the same program at once, one builds it and the others wait.
 
@@ -35,16 +37,18 @@ def build_program(
         settings: CMake's cache entries.
         include_dirs: folders of headers shared with other programs, passed to CMake as
             ``OPSMITH_INCLUDES``.
-        compiler: the C++ compiler; by default the result of `compilers.find_compiler`.
 
     Returns:
-        The program's path, in the cache.
+        The program's path.
 
     Raises:
         BuildError: the program does not compile; the message is the compiler's.
         MissingDependencyError: there is no compiler.
     """
-    compiler = compiler or compilers.find_compiler(name)
+    compiler = compilers.find_compiler(name)
+    brought = released.find(name, [sources, *include_dirs], dict(settings), compiler)
+    if brought is not None and _starts(brought):
+        return brought
     if include_dirs:
         settings = {**settings, "OPSMITH_INCLUDES": ";".join(map(str, include_dirs))}
     files = sorted(
@@ -71,6 +75,15 @@ def build_program(
         return program
 
     return once(folder, find, make)
+
+
+@cache
+def _starts(program: Path) -> bool:
+    """Return whether a program, called without its arguments, can say which it takes."""
+    # Where the C library is too old for it, the loader ends it with 1.
+    with contextlib.suppress(OSError):
+        return subprocess.run([program], capture_output=True, check=False).returncode == 2
+    return False
 
 
 def _build(

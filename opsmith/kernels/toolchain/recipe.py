@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import logging
 import os
 import platform
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from opsmith.errors import BuildError
-from opsmith.kernels.toolchain import compilers, object_cache
+from opsmith.kernels.toolchain import compilers, object_cache, released
 from opsmith.kernels.toolchain.audit import audit
 from opsmith.kernels.toolchain.cmake import cmake_lists, unit_target
 from opsmith.kernels.toolchain.compilers import Toolset, find_toolset
@@ -60,6 +61,8 @@ class Recipe:
         torch: the part of PyTorch that the library may use: ``"stable"`` its C shims, ``"none"``
             nothing (for another runtime), ``"full"`` the C++ interface of this very version.
         what: what is built, for messages; `name` by default.
+        once_for: for a library that serves all operators, which a release may bring built: what
+            decides it besides its sources; empty for nothing.
 
     Raises:
         ValueError: `torch` has another value.
@@ -76,6 +79,7 @@ class Recipe:
     flags: Sequence[str] = ()
     torch: str = "stable"
     what: str = ""
+    once_for: str | None = None
 
     def __post_init__(self) -> None:
         if self.torch not in ("stable", "none", "full"):
@@ -83,19 +87,22 @@ class Recipe:
         object.__setattr__(self, "what", self.what or self.name)
 
     def build(self) -> Path:
-        """Compile and link the library, or find it in the cache.
+        """Compile and link the library, or find it in the cache or in a release of opsmith.
 
         Objects compiled for another library with the same flags are reused. If several processes
         ask for the same library at once, one builds it and the others wait.
 
         Returns:
-            The library's path, in the cache.
+            The library's path.
 
         Raises:
             BuildError: a source does not compile or link (the message is the compiler's), or the
                 library needs more of PyTorch than `torch` allows.
             MissingDependencyError: there is no compiler.
         """
+        brought = None if self.once_for is None else self._brought()
+        if brought is not None:
+            return brought
         folder = self.folder()
         return once(folder, lambda: object_cache.find(folder), lambda: _build(self, folder)).path
 
@@ -151,6 +158,16 @@ class Recipe:
             if isinstance(unit.source, Path) and not unit.source.is_file():
                 raise BuildError(f"{self.what}: there is no file {unit.source}")
         return cache_folder() / "libraries" / self.name / self.key()
+
+    def _brought(self) -> Path | None:
+        """Return the library that a release brings, if there is one, and it loads here."""
+        folders = [INCLUDE, *(unit.path.parent for unit in self.given)]
+        facts = [[unit.path.name, unit.defines, unit.flags] for unit in self.given]
+        links, name = list(map(str, self.link_libraries)), f"lib{self.name}{_LIBRARY_SUFFIX}"
+        found = released.find(name, folders, [self.once_for, facts, links], self.tools.compiler)
+        with contextlib.suppress(OSError):  # the C library is too old for it
+            return found if found is None or ctypes.CDLL(str(found)) else None
+        return None
 
     @property
     def subject(self) -> str:

@@ -130,4 +130,5 @@ def build_extension(shared: bool) -> Path:
         flags=_FLAGS,
         torch="none",
         what="the Python extension (once for this Python)",
+        once_for=f"{sysconfig.get_config_var('SOABI')}, nanobind {nanobind.__version__}",
     ).build()

@@ -103,6 +103,7 @@ def library() -> Any:
         flags=("-O2",),
         torch="none",
         what="the arithmetic of the row exact",
+        once_for="",
     )
     return ctypes.CDLL(str(recipe.build()))
 

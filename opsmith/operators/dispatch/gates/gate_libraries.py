@@ -23,11 +23,15 @@ from opsmith.system.files import digest, key_of
 
 #: The interval in which an interrupted block looks whether its loaders have returned.
 _LOOK_SECONDS = 0.1
+#: A release of opsmith brings gates as an installed package does.
+_OWN = Path(__file__).parents[3] / prebuilt.FOLDER
 #: The names of the libraries' sources, and descriptions for messages.
 _LIBRARIES = {
     "autograd_gate": "the autograd gate (once for this PyTorch)",
     "recorder": "the recorder of gradients (once for this PyTorch)",
 }
+if (_OWN / prebuilt.LIST).is_file():
+    prebuilt.served.append(_OWN)
 
 
 def load(name: str) -> ctypes.CDLL | None:
@@ -49,13 +53,9 @@ def load(name: str) -> ctypes.CDLL | None:
 
 def folders() -> list[Path]:
     """Return the folders of those libraries that are in the cache."""
-    found = []
-    for name in _LIBRARIES:
-        recipe = _recipe(name)
-        with contextlib.suppress(OpsmithError):
-            if recipe.find() is not None:
-                found.append(recipe.folder())
-    return found
+    with contextlib.suppress(OpsmithError):
+        return [one.folder() for one in map(_recipe, _LIBRARIES) if one.find() is not None]
+    return []
 
 
 def require() -> None:
