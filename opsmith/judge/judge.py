@@ -8,7 +8,7 @@ import secrets
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
@@ -212,7 +212,7 @@ def judge(
             run.check(operator, name, settings, session, program)
             if name == "reference" and not run.is_refused(operator):
                 # Most wrong kernels are refused by now, and cost no program.
-                program.begin()
+                run.ask_ahead(operator, settings, session, program)
         if progress is not None:
             progress(len(plan), len(plan), "")
         return Verdict(run.report, seed, digests, missing, of_spec)
@@ -229,6 +229,7 @@ class _Run:
         first: whether the first failure of an operator is its last row.
         kernels: the operators that the candidate has kernels for, with the dtypes of each.
         copies: the copied files, whose places messages do not show.
+        asked: the calls that a program makes by now.
     """
 
     operators: Sequence[Operator]
@@ -237,6 +238,7 @@ class _Run:
     first: bool = False
     kernels: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
     copies: Sequence[Snapshot] = ()
+    asked: tuple[Trial, list[tuple[Case, Expected]]] | None = None
 
     def add(self, row: Row) -> None:
         """Add a row to the report."""
@@ -273,10 +275,29 @@ class _Run:
         else:
             # A candidate may be right in some processes only, such as the first that imports it.
             session.renew()
-            subject = _Judged(operator, REFERENCE, HOST, own=self.kernels[operator.name])
-            trial = Trial(subject, name, settings, caller=session, keep=1)
-            check = partial(_program, program=program) if name == "program" else _CHECKS[name]
+            trial = self._trial(operator, name, settings, session)
+            check = _CHECKS[name]
+            if name == "program":
+                trial, known = self.asked or (trial, None)
+                self.asked = None
+                check = partial(_program, program=program, known=known)
             self.add(_judged(trial, check))
+
+    def ask_ahead(
+        self, operator: Operator, settings: Settings, session: Session, program: Program
+    ) -> None:
+        """Have a program make its calls while other checks run."""
+        self.asked = None
+        trial = self._trial(operator, "program", settings, session)
+        # The row meets an exception again, and tells it.
+        with suppress(Exception), threads(1):
+            known = _known(trial)
+            program.ask_ahead(operator, [case.make() for case, _ in known])
+            self.asked = (trial, known)
+
+    def _trial(self, operator: Operator, name: str, settings: Settings, session: Session) -> Trial:
+        subject = _Judged(operator, REFERENCE, HOST, own=self.kernels[operator.name])
+        return Trial(subject, name, settings, caller=session, keep=1)
 
     def is_refused(self, operator: Operator) -> bool:
         """Return whether a check of an operator has failed."""
@@ -418,12 +439,19 @@ def _turned(value: Any, first: int) -> Any:
 # --- calls in a program --------------------------------------------------------------------------
 
 
-def _program(trial: Trial, program: Program) -> None:
-    """Call the kernel in a program of its own, in which a candidate finds no trace of the judge."""
+def _known(trial: Trial) -> list[tuple[Case, Expected]]:
+    """Return the cases of a program, in order, with their right results."""
     known: list[tuple[Case, Expected]] = []
     trial.each(lambda case: known.append((case, trial.truth(case))), examples=_IN_PROGRAM)
     trial.need(known, "there is no case to call it with")
-    known = _in_order(known, trial.settings.seed)
+    return _in_order(known, trial.settings.seed)
+
+
+def _program(
+    trial: Trial, program: Program, known: list[tuple[Case, Expected]] | None = None
+) -> None:
+    """Call the kernel in a program of its own, in which a candidate finds no trace of the judge."""
+    known = known or _known(trial)
     every = program.run_all(trial.operator, [case.make() for case, _ in known])
     for (case, truth), results in zip(known, every, strict=True):
         try:

@@ -6,6 +6,7 @@ import contextlib
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -50,19 +51,16 @@ class Program(Supervised):
         self._place = place
         self._limit = self._patience = _CALLS * place.limits.call
         self._exit_code: int | None = None
+        self._thread = ThreadPoolExecutor(1)
+        self._asked: Future[tuple[list[Any], Reader]] | None = None
 
     def new_folder(self) -> Path:
         """Create the folder for the program's files; its name does not tell their purpose."""
         return make_plain()
 
-    def run_all(
-        self, operator: Operator, calls: Sequence[Mapping[str, Any]]
-    ) -> Iterator[Callable[[], list[Tensor]]]:
-        """Run the program; for each call, yield a function that returns its results.
-
-        Raises:
-            Failure: the program failed, or its output is not the results of the calls.
-        """
+    def ask_ahead(self, operator: Operator, calls: Sequence[Mapping[str, Any]]) -> None:
+        """Run the program while this process goes on; `run_all` of the calls gives the results."""
+        self._drop()
         described, memory, largest = [], [], 0
         for arguments in calls:
             described.append(
@@ -73,12 +71,40 @@ class Program(Supervised):
             largest = max(largest, sum(map(len, own)))
         # Results are kept until the end, so each call takes its own size for good.
         most = _BASE_BYTES + 2 * sum(map(len, memory)) + most_for(largest // 8)
+        self.begin()  # in this thread: the program ends with the thread that starts it
+        self._asked = self._thread.submit(self._run, described, memory, most)
+
+    def run_all(
+        self, operator: Operator, calls: Sequence[Mapping[str, Any]]
+    ) -> Iterator[Callable[[], list[Tensor]]]:
+        """Run the program; for each call, yield a function that returns its results.
+
+        Raises:
+            Failure: the program failed, or its output is not the results of the calls.
+        """
+        if self._asked is None:
+            self.ask_ahead(operator, calls)
         with self._failing():
-            answers, reader = self._run(described, memory, most)
+            assert self._asked is not None
+            asked, self._asked = self._asked, None
+            answers, reader = asked.result()
         for arguments, answer in zip(calls, answers, strict=True):
             yield partial(self._of_call, operator, arguments, answer, reader)
         with self._failing(), self.reading():
             reader.end()
+
+    def _drop(self) -> None:
+        """End a program that still runs, whose results are not wanted any more."""
+        if self._asked is not None:
+            self.interrupt()
+            wait([self._asked])
+            self._asked = None
+
+    def end(self) -> None:
+        """End the program, also while it runs, and remove its folder."""
+        self._drop()
+        self._thread.shutdown()
+        super().end()
 
     def _of_call(
         self, operator: Operator, arguments: Mapping[str, Any], answer: Any, reader: Reader

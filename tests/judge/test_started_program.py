@@ -77,6 +77,29 @@ def test_a_program_that_was_started_and_not_needed_leaves_nothing(program) -> No
     assert (_open() - before[0], _children() - before[1]) == (set(), set())
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_program_that_makes_calls_nobody_waits_for_leaves_nothing(program) -> None:
+    program, operator = program
+    before = _open(), _children()
+    program.ask_ahead(operator, [{"x": torch.randn(3, 5), "factor": 1.5}])
+    assert len(_children()) == len(before[1]) + 1
+    program.end()
+    assert _open() <= before[0], "its folder is not held any more, either"
+    assert _children() == before[1]
+
+
+@pytest.mark.slow
+def test_results_are_those_of_the_calls_that_were_asked_last(program) -> None:
+    program, operator = program
+    calls = [{"x": torch.randn(3, 5), "factor": factor} for factor in (1.5, 2.5)]
+    for arguments in calls:
+        program.ask_ahead(operator, [arguments])
+    (results,) = [results() for results in program.run_all(operator, [calls[1]])]
+    assert results[0].allclose(operator.reference(**calls[1]))
+    (results,) = [results() for results in program.run_all(operator, [calls[0]])]
+    assert results[0].allclose(operator.reference(**calls[0])), "asked anew"
+
+
 @pytest.mark.slow
 def test_a_program_gives_results_whether_it_was_started_before_or_not(program) -> None:
     program, operator = program
