@@ -51,11 +51,8 @@ def build_program(
         return brought
     if include_dirs:
         settings = {**settings, "OPSMITH_INCLUDES": ";".join(map(str, include_dirs))}
-    files = sorted(
-        path for place in (sources, *include_dirs) for path in place.rglob("*") if path.is_file()
-    )
     # The paths count, too: code that is later built from the same headers must fit the program.
-    digests = [[str(path), digest(path)] for path in files]
+    digests = [[str(place), released.digests(place)] for place in (sources, *include_dirs)]
     folder = cache_folder() / "programs" / name / key_of([repr(compiler), dict(settings), digests])
     program, known = folder / name, folder / "sha256"
 

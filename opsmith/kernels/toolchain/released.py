@@ -35,10 +35,11 @@ def find(name: str, folders: Sequence[Path], facts: object, compiler: Compiler) 
 
 def place(name: str, folders: Sequence[Path], facts: object) -> Path:
     """Return the path of a file in `FOLDER`; for the arguments see `find`."""
-    decides = [version(), platform.machine(), facts, *map(_digests, folders)]
+    decides = [version(), platform.machine(), facts, *map(digests, folders)]
     return Path(key_of(decides), name)
 
 
-def _digests(folder: Path) -> list[list[str | None]]:
+def digests(folder: Path) -> list[list[str | None]]:
+    """Return the paths of the files in a folder, without bytecode, each with its digest."""
     files = (path for path in sorted(folder.rglob("*")) if path.suffix != ".pyc")
     return [[str(path.relative_to(folder)), digest(path)] for path in files if path.is_file()]
