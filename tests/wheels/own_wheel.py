@@ -20,10 +20,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from unittest.mock import patch
 
+from opsmith.system.environment import environment
+
 from opsmith.checks.numerics.exact import arrays
 from opsmith.kernels.libraries import prebuilt
 from opsmith.kernels.toolchain import released
-from opsmith.system.environment import environment
 from opsmith.targets.python import extension
 from opsmith.wheels.building import _audited
 from opsmith.wheels.gates import build_gates, find_headers

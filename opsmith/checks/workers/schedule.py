@@ -55,7 +55,6 @@ class Schedule:
         self._on_row = on_row
         self._settle = settle
         self._waiting = list(range(len(plan)))
-        self._backwards = _backwards(plan)
         self._returned: list[int] = []
         self._running: list[int] = []
         self._rows: dict[int, Row] = {}
@@ -147,16 +146,17 @@ class Schedule:
         running = {self._plan[position][1].runtime for position in self._running}
         exporting = {self._export(position) for position in self._running}
 
-        def rank(position: int) -> tuple[bool, bool, bool, bool, bool, int]:
+        def rank(position: int) -> tuple[bool, bool, bool, bool, bool, int, int]:
             check = self._plan[position][1]
             if self.alone or (helper_of is None and not check.compiles):
-                return False, False, False, False, False, position
+                return False, False, False, False, False, 0, position
             unwanted = check.compiles == (helper_of is None)
             other = check.runtime != helper_of
-            turn = position if helper_of is None else self._backwards[position]
+            kernel = list(self._places).index(kernel_of(self._plan[position][0]))
+            turn = (0, position) if helper_of is None else (kernel, -position)
             waits = self._export(position) in exporting
             elsewhere = other and check.runtime in running
-            return unwanted, check.name not in QUICK, waits, other, elsewhere, turn
+            return unwanted, check.name not in QUICK, waits, other, elsewhere, *turn
 
         found = min(ready, key=rank)
         self._waiting.remove(found)
@@ -195,17 +195,3 @@ class Schedule:
 def kernel_of(subject: Subject) -> tuple[str, str]:
     """Return the names of an operator and its kernel."""
     return subject.operator.name, subject.kernel
-
-
-def _backwards(plan: Sequence[Planned]) -> list[int]:
-    """Return the rank of each position when the runtimes of each kernel are taken in reverse."""
-    first: dict[tuple[str, ...], int] = {}
-    keys = []
-    for position, planned in enumerate(plan):
-        kernel = kernel_of(planned[0])
-        runtime = (*kernel, planned[1].runtime)
-        keys.append((first.setdefault(kernel, position), -first.setdefault(runtime, position)))
-    turns = [0] * len(plan)
-    for index, position in enumerate(sorted(range(len(plan)), key=keys.__getitem__)):
-        turns[position] = index
-    return turns
