@@ -29,7 +29,7 @@ help:
 	@echo "make format    let ruff and clang-format rewrite the files"
 	@echo "make size      print how many lines each part of opsmith has"
 	@echo "make docs      write the documentation's site to build/site, every link checked"
-	@echo "make release   build opsmith's wheel for every Linux, with what is compiled once (GATES=2.10.0)"
+	@echo "make release   build opsmith's wheel with what is compiled once on a machine (GATES=2.10.0)"
 	@echo "make clean     remove .venv and all caches of this folder"
 	@echo
 	@echo "Figures and long runs:"
@@ -205,13 +205,12 @@ nvcc: .venv/installed
 npu: .venv/installed
 	$(BIN)/python tests/npu/headers.py
 
-# opsmith's own wheel, with what is otherwise compiled once on a machine: gates for these releases of
-# PyTorch and for the installed one, and programs for every Linux with glibc 2.28 or later.
+# opsmith's own wheel, with what is otherwise compiled once on a machine: programs, and gates for these
+# releases of PyTorch and for the installed one. Its tag says for which Linux it is.
 GATES ?= 2.10.0 2.14.1
 .PHONY: release
 release: .venv/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cross]'
-	$(BIN)/python tests/wheels/own_wheel.py --platform $$(uname -m) $(addprefix --gates ,$(GATES))
+	$(BIN)/python tests/wheels/own_wheel.py $(addprefix --gates ,$(GATES))
 
 # Zig's compiler builds wheels with gates for these versions, beside this machine's.
 .PHONY: abi

@@ -1,6 +1,6 @@
 """Build opsmith's own wheel for a platform, with what is otherwise compiled once on a machine.
 
-    python tests/wheels/own_wheel.py --out dist --platform x86_64 --gates 2.10.0 --gates 2.14.1
+    python tests/wheels/own_wheel.py --out dist --gates 2.10.0 --gates 2.14.1
 
 The wheel has gates for this PyTorch and for those that are named, the checks' harness, the
 arithmetic of the row `exact`, and nanobind's extension for this Python.
