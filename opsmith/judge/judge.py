@@ -33,12 +33,12 @@ from opsmith.judge.closed import closed, unreadable
 from opsmith.judge.definition import spec_of
 from opsmith.judge.program import Program
 from opsmith.judge.session import Limits, Placement, Session
-from opsmith.judge.snapshot import Snapshot, TooLargeError, share, take
+from opsmith.judge.snapshot import Files, Snapshot, TooLargeError, collect, share
 from opsmith.judge.specification import imported
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import holds_tensors
-from opsmith.sources.importing import end_import, module_name
+from opsmith.sources.importing import end_import
 from opsmith.system.processes.sandbox.policy import unavailable
 from opsmith.system.scratch import held_folder
 
@@ -112,8 +112,8 @@ class Verdict:
 
 
 def judge(
-    spec: str | Path,
-    candidate: str | Path,
+    spec: str | Path | Files,
+    candidate: str | Path | Files,
     *,
     seed: int | None = None,
     examples: int = 60,
@@ -122,6 +122,7 @@ def judge(
     deadline: float = 3600.0,
     trust_candidate: bool = False,
     first: bool = False,
+    beside: int = 1,
     progress: Callable[[int, int, str], None] | None = None,
     on_row: Callable[[Row], None] | None = None,
 ) -> Verdict:
@@ -129,9 +130,10 @@ def judge(
 
     Args:
         spec: a Python file that declares operators: declaration, reference and cases; or a
-            definition of FlashInfer-Bench (see `opsmith.judge.definition`). Trusted.
-        candidate: a Python file that registers kernels for the device type ``"cpu"``. Only another
-            process imports it.
+            definition of FlashInfer-Bench (see `opsmith.judge.definition`). Trusted. It may come
+            by value, as `read_spec` returns it.
+        candidate: a Python file that registers kernels for the device type ``"cpu"``, or that file
+            by value. Only another process imports it.
         seed: decides every sample; a fresh seed by default.
         examples: number of cases that a check samples, shared among the dtypes.
         seconds: after this long a check samples no further case.
@@ -139,6 +141,7 @@ def judge(
         deadline: the seconds that all calls may take together.
         trust_candidate: run the candidate also if this machine grants no sandbox.
         first: end with the first failure of each operator.
+        beside: number of candidates that this machine judges at a time, which share its memory.
         progress: called before each row, and at the end.
         on_row: called with each row as soon as it is done.
 
@@ -152,34 +155,21 @@ def judge(
     """
     end_import("opsmith.judge.judge")
     for path in (spec, candidate):
-        if not Path(path).is_file():
+        if not isinstance(path, Files) and not Path(path).is_file():
             raise LoadError(f"no such file: {path}")
-    missing = unavailable()
-    if missing and not trust_candidate:
-        raise NotSandboxedError(
-            f"the candidate is not judged, since this machine grants no sandbox ({missing}). Allow "
-            "user namespaces, or run the command in a container or a virtual machine of its own "
-            "with --trust-candidate."
-        )
+    missing = require_sandbox(trust_candidate)
     seed = secrets.randbits(48) if seed is None else seed
     with ExitStack() as stack:
         # The folder's name must not tell a candidate that it is judged.
         place = stack.enter_context(held_folder(Path(tempfile.gettempdir()), "tmp", ""))
-        stated = Path(spec)
-        if stated.suffix == ".json":
-            stated = spec_of(stated, place / "definition")
-        try:
-            files = take(stated, place / "spec")
-            if stated != Path(spec):
-                given_as = Path(spec).resolve()
-                files.digests = {str(given_as): sha256(given_as.read_bytes()).hexdigest()}
-        except TooLargeError as error:
-            raise LoadError(str(error)) from error
+        stated = spec if isinstance(spec, Files) else read_spec(Path(spec))
+        files = stated.copy_to(place / "spec")
         operators = stack.enter_context(imported(files))
         run = _Run(operators, Report([], seed), on_row, first)
         try:
-            together = module_name(Path(candidate).resolve())[0] == files.original
-            given = take(Path(candidate), place / ("spec" if together else "kernels"))
+            by_value = candidate if isinstance(candidate, Files) else collect(Path(candidate))
+            together = by_value.root == files.original
+            given = by_value.copy_to(place / ("spec" if together else "kernels"))
             share(given, files.root)
         except (TooLargeError, LoadError) as error:
             run.refuse(Failure(str(error), code="OPS-JUDGE-IMPORT"))
@@ -190,7 +180,7 @@ def judge(
         stack.enter_context(closed(files))
         if missing:
             stack.enter_context(unreadable())
-        limits = Limits(time_limit, deadline, namespaces=not missing)
+        limits = Limits(time_limit, deadline, namespaces=not missing, beside=beside)
         where = Placement(files, given, limits)
         session = stack.enter_context(Session(where))
         program = stack.enter_context(Program(where, place / "main"))
@@ -201,8 +191,12 @@ def judge(
             return Verdict(run.report, seed, digests, missing, of_spec)
         if not any(operator.name in run.kernels for operator in operators):
             names = ", ".join(operator.name for operator in operators)
+            kernels, of = (
+                next(iter(one.digests)) if isinstance(one, Files) else one
+                for one in (candidate, spec)
+            )
             raise NothingJudgedError(
-                f"{candidate} registers no kernel for the CPU for any operator of {spec} ({names})"
+                f"{kernels} registers no kernel for the CPU for any operator of {of} ({names})"
             )
         settings = Settings(seed, examples, seconds, time_limit)
         plan = [(operator, name) for operator in operators for name in _CHECKS]
@@ -216,6 +210,38 @@ def judge(
         if progress is not None:
             progress(len(plan), len(plan), "")
         return Verdict(run.report, seed, digests, missing, of_spec)
+
+
+def read_spec(path: Path) -> Files:
+    """Read a specification, or the specification that a definition states.
+
+    Raises:
+        LoadError: the file cannot be read, or is too large.
+    """
+    try:
+        if path.suffix != ".json":
+            return collect(path)
+        with held_folder(Path(tempfile.gettempdir()), "tmp", "") as folder:
+            digest = sha256(path.read_bytes()).hexdigest()
+            return replace(collect(spec_of(path, folder)), digests={str(path.resolve()): digest})
+    except TooLargeError as error:
+        raise LoadError(str(error)) from error
+
+
+def require_sandbox(trust_candidate: bool) -> str:
+    """Return why this machine grants no sandbox to a candidate that is trusted; empty if it does.
+
+    Raises:
+        NotSandboxedError: it grants none, and the candidate is not trusted.
+    """
+    missing = unavailable()
+    if missing and not trust_candidate:
+        raise NotSandboxedError(
+            f"the candidate is not judged, since this machine grants no sandbox ({missing}). Allow "
+            "user namespaces, or run the command in a container or a virtual machine of its own "
+            "with --trust-candidate."
+        )
+    return missing
 
 
 @dataclass

@@ -20,7 +20,7 @@ from opsmith.operators.core.arguments import DTYPES, dtype_name, flatten, output
 from opsmith.operators.core.validation import Validator, checked_results
 from opsmith.operators.dispatch.gates import gate_libraries
 from opsmith.system.processes.launch import python
-from opsmith.system.processes.sandbox.policy import Box, can_be_covered, passed_on
+from opsmith.system.processes.sandbox.policy import Box, can_be_covered, most_memory, passed_on
 from opsmith.system.processes.supervisor_client import EndError
 from opsmith.system.scratch import make_plain
 
@@ -33,11 +33,13 @@ class Limits:
         call: the seconds that a call may take.
         run: the seconds that all calls may take together, from now on.
         namespaces: whether the candidate's processes run in the machine's namespaces.
+        beside: number of candidates that share the machine's memory.
     """
 
     call: float
     run: float = 3600.0
     namespaces: bool = True
+    beside: int = 1
     begun: float = field(default_factory=time.monotonic)
 
     def left(self) -> float:
@@ -76,15 +78,17 @@ class Placement:
         # Else, each process of a compiled candidate compiles the gates anew.
         placed |= {gates: gates for gates in self._gates}
         last_id = 2 * (_FEWEST_IDS + secrets.randbelow(_FEWEST_IDS)) + odd
-        return Box(self.limits.namespaces, folder, placed, last_id=last_id)
+        memory = most_memory() // self.limits.beside
+        return Box(self.limits.namespaces, folder, placed, memory, last_id)
 
     def _root(self, files: Snapshot) -> Path:
         """Return the folder where the candidate's processes find the files of a snapshot.
 
         In the sandbox, copies take the places of the originals.
         """
-        covered = self.limits.namespaces and can_be_covered(files.original)
-        return files.original if covered else files.root
+        # Files that came from another machine may have no place here.
+        covered = self.limits.namespaces and files.original.is_dir()
+        return files.original if covered and can_be_covered(files.original) else files.root
 
     def place_of(self, files: Snapshot) -> str:
         """Return the path by which the candidate's processes find the file of a snapshot."""

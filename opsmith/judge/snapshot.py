@@ -53,16 +53,56 @@ class Snapshot:
         return text.replace(f"{self.root}{os.sep}", f"{self.original}{os.sep}")
 
 
-def take(file: Path, folder: Path) -> Snapshot:
-    """Copy a Python file, and the files that it names, to a folder of copies.
+@dataclass(frozen=True)
+class Files:
+    """A Python file and the files beside it that it names, by value.
 
-    The copied files are those below the folder from which the file is imported (beside it, or
-    around its package) that an import statement or a quoted path in a copied file names: modules,
-    sources, headers, data.
-
-    Args:
+    Attributes:
         file: the file.
-        folder: a folder, which need not exist; files that it has already are not written again.
+        root: the folder from which the file is imported.
+        contents: the contents of each file, by its path below `root`.
+        digests: the SHA-256 digest of each file, by its path.
+        problem: why the files could not be read; empty if they were.
+    """
+
+    file: Path
+    root: Path
+    contents: dict[str, bytes] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
+    problem: str = ""
+
+    def copy_to(self, folder: Path) -> Snapshot:
+        """Write the files to a folder, except for those that it has already.
+
+        Raises:
+            LoadError: the files could not be read.
+        """
+        if self.problem:
+            raise LoadError(self.problem)
+        copy = Snapshot(folder / self.file.relative_to(self.root), folder, self.root)
+        for name, data in self.contents.items():
+            _write(folder / name, data)
+            if name.endswith(".py"):
+                copy.sources[folder / name] = data
+        copy.digests.update(self.digests)
+        return copy
+
+    def state(self) -> dict[str, str]:
+        """Return the digest of each file by its path below `root`, which no folder's name is in."""
+        return {name: hashlib.sha256(data).hexdigest() for name, data in self.contents.items()}
+
+
+def take(file: Path, folder: Path) -> Snapshot:
+    """Copy a Python file, and the files that it names, to a folder of copies; see `collect`."""
+    return collect(file).copy_to(folder)
+
+
+def collect(file: Path) -> Files:
+    """Read a Python file, and the files that it names.
+
+    The files are those below the folder from which the file is imported (beside it, or around its
+    package) that an import statement or a quoted path in one of the files names: modules, sources,
+    headers, data.
 
     Raises:
         LoadError: the file does not exist.
@@ -70,16 +110,13 @@ def take(file: Path, folder: Path) -> Snapshot:
     """
     file = file.resolve()
     root, _ = module_name(file)
-    taken = Snapshot(folder / file.relative_to(root), folder, root)
+    taken = Files(file, root)
     left, seen, total = [file], {file}, 0
     while left:
         path = left.pop()
         data = _read(path, _MOST_BYTES - total)
         total += len(data)
-        copied = folder / path.relative_to(root)
-        _write(copied, data)
-        if path.suffix == ".py":
-            taken.sources[copied] = data
+        taken.contents[str(path.relative_to(root))] = data
         taken.digests[str(path)] = hashlib.sha256(data).hexdigest()
         if path.suffix not in _NAMING:
             continue
