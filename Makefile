@@ -53,6 +53,7 @@ help:
 	@echo "What this machine may lack:"
 	@echo "make browser   install Chromium, for tests that open a page (Debian, Ubuntu)"
 	@echo "make triton    install Triton (640 MB), and run the tests of kernels in it"
+	@echo "make ray       install Ray (200 MB), and judge candidates on a cluster of three nodes"
 	@echo "make wheels    install Zig's compiler, and test wheels for every Linux and for Arm"
 	@echo "make arm       call operators from wheels for Arm in QEMU (Debian, Ubuntu; 200 MB)"
 	@echo "make nvcc      compile the CUDA kernels with nvcc; no GPU is needed"
@@ -174,6 +175,12 @@ triton: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[triton]'
 	OPSMITH_REQUIRE_TRITON=1 $(BIN)/python -m pytest tests/in_triton tests/kernels/languages/test_triton.py \
 	  tests/docs/test_tutorial_pages.py
+
+# Three nodes on this machine, made by Ray itself; one of them is killed.
+.PHONY: ray
+ray: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
+	OPSMITH_REQUIRE_RAY=1 $(BIN)/python -m pytest -m 'slow or not slow' tests/judge/test_on_ray.py
 
 # Installs nothing and needs no network: the Python is the machine's own, or whatever GPU_PYTHON is.
 GPU_PYTHON ?= $(PYTHON)

@@ -1,62 +1,235 @@
-"""Judge many candidates, several at a time."""
+"""Judge many candidates, several at a time, on this machine or on many."""
 
 from __future__ import annotations
 
+import faulthandler
+import fcntl
 import json
+import os
+import platform
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from opsmith.errors import INCOMPLETE, OpsmithError
-from opsmith.judge.judge import judge
+from opsmith.errors import INCOMPLETE, LoadError, OpsmithError, StorageError
+from opsmith.judge.judge import NothingJudgedError, judge, read_spec, require_sandbox
+from opsmith.judge.lanes import Lanes, LocalLane, Lost, each_answer
+from opsmith.judge.on_ray import lanes_of
+from opsmith.judge.snapshot import Files, TooLargeError, collect
+from opsmith.system.files import key_of, storing
+from opsmith.system.version import version
 
 #: The exit code for each outcome.
 CODES = {"accepted": 0, "refused": 1, "undecided": INCOMPLETE}
+#: Seconds beyond a candidate's deadline after which the judge itself counts as stuck.
+_SLACK = 300.0
 
 
 def judge_all(
-    spec: str | Path, candidates: Sequence[str | Path], *, jobs: int = 1, **options: Any
+    spec: str | Path,
+    candidates: Sequence[str | Path],
+    *,
+    jobs: int | None = None,
+    ray: str = "",
+    results: Path | None = None,
+    say: Callable[[str], None] = lambda message: None,
+    **options: Any,
 ) -> Iterator[dict[str, Any]]:
     """Judge candidates in processes that import the specification once.
 
     Args:
         spec: the file that declares operators.
         candidates: the files that register kernels.
-        jobs: number of candidates that are judged at a time.
+        jobs: number of candidates that are judged at a time; by default 1, or as many as a cluster
+            has processors.
+        ray: the address of a cluster of Ray; on this machine by default.
+        results: a file that keeps what is yielded; what it has from earlier runs is not judged
+            again.
+        say: called with why a process judges nothing, on a machine without a sandbox or with other
+            versions, and with why a process ended.
         options: options of `judge`.
 
     Yields:
         As soon as a candidate is judged: ``candidate``, its file; ``outcome``, a key of `CODES`;
         ``seconds``; and ``verdict``, the fields of `Verdict.to_json`, or ``message``, why there is
-        no verdict.
+        no verdict. ``kept``, if the results of an earlier run had it.
+
+    Raises:
+        OpsmithError: no process could begin; the error of the first.
     """
-    # A fork would share threads that compute.
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        asked = {pool.submit(_judged, str(spec), str(one), options): one for one in candidates}
-        for future in as_completed(asked):
-            try:
-                yield future.result()
-            except BrokenProcessPool:
-                message = "the judge's process was ended from outside"
-                yield {
-                    "candidate": str(asked[future]),
-                    "outcome": "undecided",
-                    "seconds": 0.0,
-                    "message": message,
-                }
+    stated = read_spec(Path(spec))
+    facts = {"spec": stated.state(), "options": options, "versions": _versions()}
+    with ExitStack() as stack:
+        kept = stack.enter_context(_opened(results)) if results is not None else None
+        due = []
+        for path in map(Path, candidates):
+            key = _key(facts, _read(path)) if kept is not None else ""
+            if kept is not None and key in kept.places:
+                yield {**kept.read(key), "candidate": str(path), "kept": True}
+            else:
+                due.append(path)
+        if not due:
+            return
+        lanes = stack.enter_context(lanes_of(ray, jobs)) if ray else _local_lanes(jobs or 1)
+        deadline = options.get("deadline", 3600.0) + _SLACK
+        begin = (_begin, stated, {**options, "beside": lanes.beside}, _versions(), deadline)
+        keys: dict[Path, str] = {}
+
+        def ask(path: Path) -> tuple[Any, ...]:
+            files = _read(path)
+            keys[path] = _key(facts, files)
+            return (_judged, files) if isinstance(files, Files) else (_undecided, files)
+
+        answers = each_answer(due, lanes, begin, ask, patience=deadline, say=say)
+        for path, answer in answers:
+            said: dict[str, Any] = {"candidate": str(path)}
+            if isinstance(answer, Lost):
+                yield said | {"outcome": "undecided", "message": answer.reason, "seconds": 0.0}
+                continue
+            said |= json.loads(answer)
+            key = keys.pop(path)
+            if not said.pop("again", False) and kept is not None:
+                kept.add(key, said)
+            yield said
 
 
-def _judged(spec: str, candidate: str, options: dict[str, Any]) -> dict[str, Any]:
-    started = time.monotonic()
-    said: dict[str, Any] = {"candidate": candidate}
+def _local_lanes(jobs: int) -> Lanes:
+    return Lanes(LocalLane, jobs, jobs)
+
+
+def _versions() -> dict[str, str]:
+    """Return what a verdict depends on besides the files and the options."""
+    python = ".".join(platform.python_version_tuple()[:2])
+    return {"opsmith": version(), "torch": metadata.version("torch"), "Python": python}
+
+
+def _read(path: Path) -> Files | str:
+    """Read a candidate; return why it cannot be read. One that is too large is refused later."""
     try:
-        verdict = judge(spec, candidate, **options)
-    except OpsmithError as error:
-        said |= {"outcome": "undecided", "message": str(error)}
-    else:
-        said |= {"outcome": verdict.outcome, "verdict": json.loads(verdict.to_json())}
-    return said | {"seconds": round(time.monotonic() - started, 3)}
+        return collect(path)
+    except TooLargeError as error:
+        return Files(path, path.parent, problem=str(error))
+    except LoadError as error:
+        return str(error)
+
+
+def _key(facts: dict[str, Any], files: Files | str) -> str:
+    state = (files.state(), files.problem) if isinstance(files, Files) else files
+    return key_of({**facts, "candidate": state})
+
+
+# --- in the process of a lane --------------------------------------------------------------------
+
+
+@dataclass
+class _Given:
+    """What a lane judges candidates by."""
+
+    spec: Files
+    options: dict[str, Any]
+    deadline: float
+
+
+_given: list[_Given] = []
+
+
+def _begin(spec: Files, options: dict[str, Any], versions: dict[str, str], deadline: float) -> None:
+    """Take the specification; raise if this machine cannot judge as the one that asks does."""
+    here = _versions()
+    other = [
+        f"{name} {one}, not {versions[name]}" for name, one in here.items() if one != versions[name]
+    ]
+    if other:
+        raise LoadError(
+            f"{platform.node()} judges nothing: it has {', '.join(other)}, so its verdicts would "
+            "be others. Install the versions of the machine that gives the command."
+        )
+    require_sandbox(options.get("trust_candidate", False))
+    _given[:] = [_Given(spec, options, deadline)]
+
+
+def _judged(candidate: Files) -> str:
+    """Judge a candidate, and return the fields of its line as JSON."""
+    given = _given[0]
+    started = time.monotonic()
+    said: dict[str, Any]
+    with open(os.devnull, "w") as nowhere:
+        # The judge ends a candidate that is late; this ends a judge that does not.
+        faulthandler.dump_traceback_later(given.deadline, exit=True, file=nowhere)
+        try:
+            verdict = judge(given.spec, candidate, **given.options)
+        except NothingJudgedError as error:
+            said = {"outcome": "undecided", "message": str(error)}
+        except OpsmithError as error:
+            # The machine is at fault, as when its disk is full.
+            return _undecided(str(error))
+        else:
+            said = {"outcome": verdict.outcome, "verdict": json.loads(verdict.to_json())}
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+    return json.dumps(said | {"seconds": round(time.monotonic() - started, 3)})
+
+
+def _undecided(message: str) -> str:
+    """Return the fields of a line that is not kept."""
+    said = {"outcome": "undecided", "message": message, "seconds": 0.0, "again": True}
+    return json.dumps(said)
+
+
+# --- results of earlier runs ---------------------------------------------------------------------
+
+
+@dataclass
+class _Kept:
+    """The lines of a file, each found by its key; a line is there as a whole, or not at all."""
+
+    file: BinaryIO
+    places: dict[str, int] = field(default_factory=dict)
+
+    def read(self, key: str) -> dict[str, Any]:
+        """Return the fields of a line."""
+        self.file.seek(self.places[key])
+        found: dict[str, Any] = json.loads(self.file.readline())
+        del found["key"]
+        return found
+
+    def add(self, key: str, said: dict[str, Any]) -> None:
+        """Append a line."""
+        self.file.write(json.dumps({"key": key, **said}).encode() + b"\n")
+        self.file.flush()
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[_Kept]:
+    """Open a file of results, which one command at a time may do.
+
+    Raises:
+        StorageError: the file cannot be written, or another command writes it.
+        LoadError: the file is not one of results.
+    """
+    with storing(path):
+        file = path.open("a+b")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StorageError(f"another command writes its results to {path}") from error
+        kept = _Kept(file)
+        file.seek(0)
+        end = 0
+        for line in file:
+            # A command that was killed may have left a part of a line at the end.
+            if line.endswith(b"\n"):
+                try:
+                    kept.places[json.loads(line)["key"]] = end
+                except (ValueError, KeyError, TypeError) as error:
+                    raise LoadError(
+                        f"{path} is no file of results, by this line: {line[:80]!r}"
+                    ) from error
+                end += len(line)
+        file.truncate(end)
+        yield kept

@@ -1,6 +1,10 @@
 """The command `opsmith judge`: judge a candidate or a folder of them, print the verdict."""
 
 import json
+import os
+import sys
+from collections import Counter
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,8 +40,28 @@ def judge(
         ),
     ] = None,
     jobs: Annotated[
-        int, typer.Option(min=1, help="How many candidates of a folder are judged at a time.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            min=1,
+            help="How many candidates of a folder are judged at a time; by default 1, or with "
+            "--ray as many as there are processors.",
+        ),
+    ] = None,
+    ray: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Judge a folder on the machines of a cluster of Ray: auto, HOST:PORT, or local.",
+        ),
+    ] = "",
+    results: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="OUT.jsonl",
+            callback=in_a_folder,
+            help="Also keep the lines of a folder here, and judge nothing again that has one.",
+        ),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Seed for sampling; by default a fresh one.")
     ] = None,
@@ -94,6 +118,8 @@ def judge(
         raise typer.BadParameter("name a file by --candidate, or a folder by --candidates")
     if candidates is not None and verdict_file is not None:
         raise typer.BadParameter("--verdict takes one candidate: name its file by --candidate")
+    if candidates is None and (ray or results is not None):
+        raise typer.BadParameter("--ray and --results are for a folder: name it by --candidates")
     if sign is not None and verdict_file is None:
         raise typer.BadParameter("--sign signs a file: name it by --verdict OUT.json")
     options: dict[str, Any] = {
@@ -106,7 +132,8 @@ def judge(
         "first": first,
     }
     if candidate is None:
-        raise typer.Exit(_judge_folder(spec, candidates, jobs, options))
+        options |= {"jobs": jobs, "ray": ray, "results": results}
+        raise typer.Exit(_judge_folder(spec, candidates, debug, options))
     prestart.begin_candidates()
     with uncollected(), status("importing PyTorch"):
         from opsmith.checks.report.table import Table, show_ending
@@ -151,7 +178,7 @@ def _ask_for_password() -> str:
     return str(typer.prompt("Password of the key", hide_input=True, err=True))
 
 
-def _judge_folder(spec: Path, folder: Path | None, jobs: int, options: dict[str, Any]) -> int:
+def _judge_folder(spec: Path, folder: Path | None, debug: bool, options: dict[str, Any]) -> int:
     """Judge every Python file in a folder, and return the exit code."""
     from opsmith.judge.service import CODES, judge_all
 
@@ -162,9 +189,31 @@ def _judge_folder(spec: Path, folder: Path | None, jobs: int, options: dict[str,
     if not files or not spec.is_file():
         output.say_error(f"no such file: {spec}" if files else f"{folder} has no Python files")
         return 2
-    outcomes = set()
-    for said in judge_all(spec, files, jobs=jobs, **options):
-        outcomes.add(said["outcome"])
-        print(json.dumps(said), flush=True)
-    worst = [outcome for outcome in ("refused", "undecided") if outcome in outcomes]
+    outcomes: Counter[str] = Counter()
+    stdout = sys.stdout
+    try:
+        # Ray prints the logs of a node that dies.
+        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+            for said in judge_all(spec, files, say=_Once(), **options):
+                outcomes[said["outcome"]] += 1
+                print(json.dumps(said), file=stdout, flush=True)
+    except KeyboardInterrupt:
+        rest = "; the same command judges the rest" if options["results"] is not None else ""
+        output.say_error(f"interrupted; {outcomes.total()} of {len(files)} are judged{rest}")
+        return 130
+    except Exception as error:
+        if debug:
+            raise
+        output.say_error(str(error) or type(error).__name__)
+        return int(getattr(error, "exit_code", 2))
+    worst = [outcome for outcome in ("refused", "undecided") if outcomes[outcome]]
     return CODES[worst[0]] if worst else 0
+
+
+class _Once(set[str]):
+    """Says each message once: every process of a machine has the same."""
+
+    def __call__(self, message: str) -> None:
+        if message not in self:
+            self.add(message)
+            output.say(message)

@@ -1,0 +1,197 @@
+"""Each piece of work has one answer, whatever ends; in lanes of this process, and in real ones."""
+
+import os
+import time
+from collections import Counter
+from concurrent.futures import BrokenExecutor, Future
+
+import pytest
+
+from opsmith.judge.lanes import TRIES, Lanes, LocalLane, Lost, each_answer
+
+
+class FakeLane:
+    """Calls functions at once; `BrokenExecutor` from one ends it, as the end of a process would."""
+
+    opened: list["FakeLane"]
+
+    def __init__(self) -> None:
+        self.ended = False
+        type(self).opened.append(self)
+
+    def submit(self, function, /, *arguments):
+        assert not self.ended, "a lane that has ended gets no work"
+        future = Future()
+        try:
+            future.set_result(function(*arguments))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def end(self) -> None:
+        self.ended = True
+
+
+@pytest.fixture(autouse=True)
+def opened():
+    FakeLane.opened = []
+    return FakeLane.opened
+
+
+def answers(pieces, work, *, begin=lambda: None, count=3, said=None, patience=60.0):
+    lanes = Lanes(FakeLane, count, count)
+    said = [] if said is None else said
+    return each_answer(
+        pieces, lanes, (begin,), lambda piece: (work, piece), patience=patience, say=said.append
+    )
+
+
+def ends(*_):
+    raise BrokenExecutor("killed")
+
+
+def test_each_piece_has_one_answer_and_pieces_are_handed_out_in_order(opened):
+    begun = []
+    found = list(answers(range(50), lambda piece: begun.append(piece) or piece * 2))
+    assert sorted(found) == [(piece, piece * 2) for piece in range(50)]
+    assert begun == list(range(50))
+    assert len(opened) == 3
+    assert all(lane.ended for lane in opened)
+
+
+def test_no_more_lanes_are_opened_than_there_are_pieces(opened):
+    assert list(answers([1], str, count=8)) == [(1, "1")]
+    assert len(opened) == 1
+    assert list(answers([], str)) == []
+    assert len(opened) == 1
+
+
+def test_no_more_pieces_are_read_than_there_are_lanes():
+    read, answered, most = [], [], 0
+    found = each_answer(
+        range(200),
+        Lanes(FakeLane, 4, 4),
+        (int,),
+        lambda piece: (read.append(piece) or str, piece),
+        patience=60,
+        say=print,
+    )
+    for piece, _ in found:
+        answered.append(piece)
+        most = max(most, len(read) - len(answered))
+    assert len(answered) == 200
+    assert most <= 4
+
+
+def test_a_piece_whose_process_ended_is_handed_out_again_before_others(opened):
+    tries, said = Counter(), []
+
+    def work(piece):
+        tries[piece] += 1
+        if piece == 4 and tries[piece] < TRIES:
+            ends()
+        return piece
+
+    found = list(answers(range(30), work, said=said, count=1))
+    assert found == [(piece, piece) for piece in range(30)]
+    assert tries == Counter({piece: TRIES if piece == 4 else 1 for piece in range(30)})
+    assert said == ["a judge's process ended, and its candidate is judged again: killed"] * 2
+    assert len(opened) == 3
+
+
+def test_a_piece_that_ends_each_process_is_given_up_and_costs_no_other(opened):
+    found = dict(answers(range(10), lambda piece: ends() if piece == 4 else piece))
+    assert found.pop(4) == Lost("the judge's process ended 3 times: killed")
+    assert found == {piece: piece for piece in range(10) if piece != 4}
+    assert len(opened) == 3 + TRIES
+
+
+def test_a_process_that_ended_after_the_deadline_is_not_asked_again(opened):
+    found = dict(answers(range(3), lambda piece: ends() if piece == 1 else piece, patience=-1.0))
+    assert found[1] == Lost("the judge's process ended after -1 s: killed")
+    assert len(opened) == 4
+
+
+def test_a_process_that_ended_with_nothing_to_do_loses_no_piece(monkeypatch, opened):
+    submit = FakeLane.submit
+
+    def once(lane, function, /, *arguments):
+        if arguments == (2,) and len(opened) == 3:
+            ends()
+        return submit(lane, function, *arguments)
+
+    monkeypatch.setattr(FakeLane, "submit", once)
+    assert sorted(answers(range(6), str)) == [(piece, str(piece)) for piece in range(6)]
+    assert len(opened) == 4
+
+
+def test_an_error_is_an_answer_too():
+    found = dict(answers(range(4), lambda piece: 1 // piece))
+    assert found == {
+        0: Lost("the judge raised ZeroDivisionError: integer division or modulo by zero"),
+        1: 1,
+        2: 0,
+        3: 0,
+    }
+
+
+def test_a_lane_that_cannot_begin_gets_nothing_and_keeps_its_place(opened):
+    said, starts = [], []
+
+    def begin():
+        starts.append(None)
+        if len(starts) == 1:
+            raise LookupError("this machine has no sandbox")
+
+    found = list(answers(range(20), str, begin=begin, count=2, said=said))
+    assert len(found) == 20
+    assert said == ["this machine has no sandbox"]
+    assert len(opened) == 2, "nothing was opened in its place"
+    assert all(lane.ended for lane in opened), "it is ended at last"
+
+
+def test_where_no_lane_can_begin_the_reason_is_raised(opened):
+    def begin():
+        raise LookupError("this machine has no sandbox")
+
+    with pytest.raises(LookupError, match="no sandbox"):
+        list(answers(range(20), str, begin=begin))
+    with pytest.raises(BrokenExecutor, match="killed"):
+        list(answers(range(20), str, begin=ends))
+    assert len(opened) < 12, "processes that end while they start are not started for ever"
+    assert all(lane.ended for lane in opened)
+
+
+def test_who_stops_asking_ends_all_lanes(opened):
+    found = answers(range(20), str)
+    next(found)
+    found.close()
+    assert all(lane.ended for lane in opened)
+
+
+def gone(process: int) -> bool:
+    for _ in range(200):
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.slow
+def test_a_process_of_this_machine_ends_alone_and_with_its_lane():
+    # A piece is a number to return, or an exit code to end with.
+    def ask(piece):
+        return (os._exit, 3) if piece == "exit" else (os.getpid,)
+
+    lanes = Lanes(LocalLane, 1, 1)
+    pieces = ["a", "exit", "b", "c"]
+    found = dict(each_answer(pieces, lanes, (os.getpid,), ask, patience=600, say=print))
+    assert isinstance(found.pop("exit"), Lost)
+    assert found["a"] != found["b"] == found["c"]
+    lane = LocalLane()
+    process = lane.submit(os.getpid).result()
+    lane.submit(time.sleep, 600)
+    lane.end()
+    assert gone(process)
