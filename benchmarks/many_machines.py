@@ -75,8 +75,8 @@ def command_seconds(size: int) -> tuple[float, float, int]:
         with service._opened(Path(folder) / "r.jsonl") as kept:
             reading = median(lambda: service._key(facts, service._read(file)))
             files = service._read(file)
-            line = {"candidate": str(file), **json.loads(answer)}
-            rest = median(lambda: (pickle.dumps(files), json.loads(answer), kept.add("k", line)))
+            line = {"candidate": str(file), **json.loads(answer), "key": "k"}
+            rest = median(lambda: (pickle.dumps(files), json.loads(answer), kept.add(line)))
     # It is read once to find its line, and once to be sent.
     return reading, 2 * reading + rest + MESSAGE, len(pickle.dumps(files)) + len(answer)
 

@@ -73,6 +73,7 @@ class RayLane:
 
         made = ray.remote(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")(Process)
         self._actor: Any = made.remote()
+        self._kill = ray.kill
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future[Any]:
         """Have the process call a function that opsmith has there too."""
@@ -83,9 +84,7 @@ class RayLane:
 
     def end(self) -> None:
         """End the process, whatever it does."""
-        import ray
-
-        ray.kill(self._actor)
+        self._kill(self._actor)
 
 
 def _pass_on(answer: Future[Any], done: Future[Any]) -> None:
@@ -95,8 +94,8 @@ def _pass_on(answer: Future[Any], done: Future[Any]) -> None:
     error = done.exception()
     if error is None:
         answer.set_result(done.result())
-    elif isinstance(error, RayError) and not isinstance(error, RayTaskError):
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        answer.set_exception(BrokenExecutor(lines[0]))
+    elif isinstance(error, RayTaskError):
+        answer.set_exception(error.cause)
     else:
-        answer.set_exception(getattr(error, "cause", None) or error)
+        ended = isinstance(error, RayError)
+        answer.set_exception(BrokenExecutor(" ".join(str(error).split())) if ended else error)

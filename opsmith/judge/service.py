@@ -10,7 +10,6 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -69,12 +68,12 @@ def judge_all(
         for path in map(Path, candidates):
             key = _key(facts, _read(path)) if kept is not None else ""
             if kept is not None and key in kept.places:
-                yield {**kept.read(key), "candidate": str(path), "kept": True}
+                yield kept.read(key) | {"candidate": str(path)}
             else:
                 due.append(path)
         if not due:
             return
-        lanes = stack.enter_context(lanes_of(ray, jobs)) if ray else _local_lanes(jobs or 1)
+        lanes = stack.enter_context(lanes_of(ray, jobs)) if ray else _local(jobs or 1)
         deadline = options.get("deadline", 3600.0) + _SLACK
         begin = (_begin, stated, {**options, "beside": lanes.beside}, _versions(), deadline)
         keys: dict[Path, str] = {}
@@ -93,11 +92,12 @@ def judge_all(
             said |= json.loads(answer)
             key = keys.pop(path)
             if not said.pop("again", False) and kept is not None:
-                kept.add(key, said)
+                said["key"] = key
+                kept.add(said)
             yield said
 
 
-def _local_lanes(jobs: int) -> Lanes:
+def _local(jobs: int) -> Lanes:
     return Lanes(LocalLane, jobs, jobs)
 
 
@@ -124,24 +124,17 @@ def _key(facts: dict[str, Any], files: Files | str) -> str:
 
 # --- in the process of a lane --------------------------------------------------------------------
 
-
-@dataclass
-class _Given:
-    """What a lane judges candidates by."""
-
-    spec: Files
-    options: dict[str, Any]
-    deadline: float
-
-
-_given: list[_Given] = []
+#: The specification, the options and the seconds that a candidate may take.
+_given: list[Any] = []
 
 
 def _begin(spec: Files, options: dict[str, Any], versions: dict[str, str], deadline: float) -> None:
     """Take the specification; raise if this machine cannot judge as the one that asks does."""
     here = _versions()
     other = [
-        f"{name} {one}, not {versions[name]}" for name, one in here.items() if one != versions[name]
+        f"{name} {here[name]}, not {asked}"
+        for name, asked in versions.items()
+        if here[name] != asked
     ]
     if other:
         raise LoadError(
@@ -149,19 +142,19 @@ def _begin(spec: Files, options: dict[str, Any], versions: dict[str, str], deadl
             "be others. Install the versions of the machine that gives the command."
         )
     require_sandbox(options.get("trust_candidate", False))
-    _given[:] = [_Given(spec, options, deadline)]
+    _given[:] = [spec, options, deadline]
 
 
 def _judged(candidate: Files) -> str:
     """Judge a candidate, and return the fields of its line as JSON."""
-    given = _given[0]
+    spec, options, deadline = _given
     started = time.monotonic()
     said: dict[str, Any]
     with open(os.devnull, "w") as nowhere:
         # The judge ends a candidate that is late; this ends a judge that does not.
-        faulthandler.dump_traceback_later(given.deadline, exit=True, file=nowhere)
+        faulthandler.dump_traceback_later(deadline, exit=True, file=nowhere)
         try:
-            verdict = judge(given.spec, candidate, **given.options)
+            verdict = judge(spec, candidate, **options)
         except NothingJudgedError as error:
             said = {"outcome": "undecided", "message": str(error)}
         except OpsmithError as error:
@@ -183,53 +176,44 @@ def _undecided(message: str) -> str:
 # --- results of earlier runs ---------------------------------------------------------------------
 
 
-@dataclass
 class _Kept:
     """The lines of a file, each found by its key; a line is there as a whole, or not at all."""
 
-    file: BinaryIO
-    places: dict[str, int] = field(default_factory=dict)
+    def __init__(self, file: BinaryIO, name: Path) -> None:
+        self.file = file
+        self.places: dict[str, int] = {}
+        file.seek(0)
+        end = 0
+        # A command that was killed may have left a part of a line at the end.
+        for line in filter(lambda line: line.endswith(b"\n"), file):
+            try:
+                self.places[json.loads(line)["key"]] = end
+            except (ValueError, KeyError, TypeError):
+                raise LoadError(
+                    f"{name} is no file of results, by this line: {line[:80]!r}"
+                ) from None
+            end += len(line)
+        file.truncate(end)
 
     def read(self, key: str) -> dict[str, Any]:
         """Return the fields of a line."""
         self.file.seek(self.places[key])
-        found: dict[str, Any] = json.loads(self.file.readline())
-        del found["key"]
-        return found
+        return {**json.loads(self.file.readline()), "kept": True}
 
-    def add(self, key: str, said: dict[str, Any]) -> None:
+    def add(self, said: dict[str, Any]) -> None:
         """Append a line."""
-        self.file.write(json.dumps({"key": key, **said}).encode() + b"\n")
+        self.file.write(json.dumps(said).encode() + b"\n")
         self.file.flush()
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[_Kept]:
-    """Open a file of results, which one command at a time may do.
-
-    Raises:
-        StorageError: the file cannot be written, or another command writes it.
-        LoadError: the file is not one of results.
-    """
+    """Open a file of results, which one command at a time may do."""
     with storing(path):
         file = path.open("a+b")
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise StorageError(f"another command writes its results to {path}") from error
-        kept = _Kept(file)
-        file.seek(0)
-        end = 0
-        for line in file:
-            # A command that was killed may have left a part of a line at the end.
-            if line.endswith(b"\n"):
-                try:
-                    kept.places[json.loads(line)["key"]] = end
-                except (ValueError, KeyError, TypeError) as error:
-                    raise LoadError(
-                        f"{path} is no file of results, by this line: {line[:80]!r}"
-                    ) from error
-                end += len(line)
-        file.truncate(end)
-        yield kept
+        except BlockingIOError:
+            raise StorageError(f"another command writes its results to {path}") from None
+        yield _Kept(file, path)

@@ -73,9 +73,10 @@ def test_each_candidate_is_judged_once_where_a_node_is_killed(cluster, candidate
 
 
 def test_a_driver_that_is_killed_is_started_again_and_goes_on(cluster, candidates, tmp_path):
-    results = tmp_path / "r.jsonl"
-    command = [sys.executable, "-m", "opsmith", "judge", SPEC, "--candidates", tmp_path]
-    command[-1] = candidates[0].parent
+    results, folder = tmp_path / "r.jsonl", candidates[0].parent
+    for slow in ("hangs", "takes_memory", "kills"):
+        (folder / f"{slow}.py").unlink()
+    command = [sys.executable, "-m", "opsmith", "judge", SPEC, "--candidates", folder]
     command += ["--ray", cluster.address, "--results", results, "--first", "--examples", 5]
     command = [*map(str, command), "--time-limit", "5", "--seed", "3"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:
@@ -85,9 +86,9 @@ def test_a_driver_that_is_killed_is_started_again_and_goes_on(cluster, candidate
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     again = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len({one["candidate"] for one in again}) == len(again) == 12
+    assert len({one["candidate"] for one in again}) == len(again) == 9
     assert sum("kept" in one for one in again) >= 3
-    assert len(results.read_text().splitlines()) == 12
+    assert len(results.read_text().splitlines()) == 9
 
 
 def test_a_process_of_the_cluster_runs_as_one_of_this_machine_does(cluster):

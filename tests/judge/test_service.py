@@ -104,7 +104,7 @@ def judged(monkeypatch):
 
     FakeLane.opened = []
     monkeypatch.setattr(service, "judge", look)
-    monkeypatch.setattr(service, "_local_lanes", lambda jobs: Lanes(FakeLane, jobs, jobs))
+    monkeypatch.setattr(service, "_local", lambda jobs: Lanes(FakeLane, jobs, jobs))
     return calls
 
 

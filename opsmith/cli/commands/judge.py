@@ -5,6 +5,7 @@ import os
 import sys
 from collections import Counter
 from contextlib import redirect_stdout
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -190,11 +191,11 @@ def _judge_folder(spec: Path, folder: Path | None, debug: bool, options: dict[st
         output.say_error(f"no such file: {spec}" if files else f"{folder} has no Python files")
         return 2
     outcomes: Counter[str] = Counter()
-    stdout = sys.stdout
+    stdout, say = sys.stdout, cache(output.say)  # every process of a machine says the same
     try:
         # Ray prints the logs of a node that dies.
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
-            for said in judge_all(spec, files, say=_Once(), **options):
+            for said in judge_all(spec, files, say=say, **options):
                 outcomes[said["outcome"]] += 1
                 print(json.dumps(said), file=stdout, flush=True)
     except KeyboardInterrupt:
@@ -208,12 +209,3 @@ def _judge_folder(spec: Path, folder: Path | None, debug: bool, options: dict[st
         return int(getattr(error, "exit_code", 2))
     worst = [outcome for outcome in ("refused", "undecided") if outcomes[outcome]]
     return CODES[worst[0]] if worst else 0
-
-
-class _Once(set[str]):
-    """Says each message once: every process of a machine has the same."""
-
-    def __call__(self, message: str) -> None:
-        if message not in self:
-            self.add(message)
-            output.say(message)
