@@ -157,7 +157,9 @@ def _declared(
 
     def call(*args: Any, **kwargs: Any) -> Any:
         positional, named = split(args, kwargs)
-        return kernel(*positional, **named)
+        found = kernel(*positional, **named)
+        # The fake kernel that follows from a declared shape promises contiguous results.
+        return tree_map(torch.Tensor.contiguous, found) if signature.shaped else found
 
     def of_suite(dtype: Any, seed: int) -> Iterator[dict[str, Any]]:
         yield from _samples(draft, dtype, samples)
