@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing import get_context
 from queue import SimpleQueue
 from typing import Any, NamedTuple
@@ -23,7 +24,8 @@ from opsmith.system.processes.child_main import signal_at_parents_end
 TRIES = 3
 
 
-class Lanes(NamedTuple):
+@dataclass(frozen=True)
+class Lanes:
     """How lanes are opened: by which function, the most at a time, the most on one machine."""
 
     open: Callable[[], Any]
