@@ -3,7 +3,6 @@
 import io
 import json
 from dataclasses import fields, replace
-from xml.etree import ElementTree
 
 import jsonschema
 import pytest
@@ -12,7 +11,6 @@ from rich.console import Console
 from opsmith.bench.compare import changes
 from opsmith.bench.figures import SCHEMA, SCHEMA_FILE, Benchmark, Figure
 from opsmith.bench.machine import Machine
-from opsmith.bench.plot import to_svg
 from opsmith.bench.table import ending, lines
 
 DOCUMENT = json.loads(SCHEMA_FILE.read_text())
@@ -63,18 +61,6 @@ def test_a_benchmark_and_its_changes_keep_to_the_schema(benchmark):
 def test_something_else_does_not_keep_to_the_schema(benchmark, wrong):
     with pytest.raises(jsonschema.ValidationError):
         valid(json.loads(benchmark.to_json()) | wrong)
-
-
-def test_the_plot_has_a_bar_for_each_time_as_long_as_the_time(benchmark):
-    root = ElementTree.fromstring(to_svg(benchmark))
-    space = "{http://www.w3.org/2000/svg}"
-    widths = [float(bar.get("width")) for bar in root.iter(f"{space}rect")]
-    assert len(widths) == 3
-    assert widths[1] == pytest.approx(widths[0] / 2)
-    words = [text.text for text in root.iter(f"{space}text")]
-    assert "a::b  N<5 & C  float32" in words
-    assert "1.00 µs, 2 ×" in words
-    assert "aotinductor" not in words
 
 
 def test_the_command_prints_its_schema(cli):

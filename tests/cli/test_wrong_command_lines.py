@@ -57,7 +57,6 @@ def file(tmp_path, monkeypatch):
         ("bench FILE --size N=4", "has the dimensions N, C: write N=4,C=…"),
         ("bench FILE --size N=4,C=2,K=3", "names the dimension 'K'; the arguments have N, C"),
         ("bench FILE --size N:4", "'N:4': expected NAME=SIZE, as in N=4096,C=768"),
-        ("bench FILE --plot x.bmp", "x.bmp: the picture is SVG; name it x.svg"),
         ("bench FILE --save no/x.json", "there is no folder no."),
         ("export FILE:example", "has no 'example'; it has no function that returns a model"),
         ("export FILE --target onxruntime", "no target 'onxruntime'; did you mean 'onnxruntime'?"),

@@ -29,12 +29,6 @@ def parse_size(text: str) -> dict[str, int]:
     return found
 
 
-def _in_svg(path: Path | None) -> Path | None:
-    if path is not None and path.suffix != ".svg":
-        raise typer.BadParameter(f"{path}: the picture is SVG; name it {path.with_suffix('.svg')}")
-    return in_a_folder(path)
-
-
 def _require_whole(operators: list[Any], sizes: list[dict[str, int]]) -> None:
     """Refuse sizes that leave a dimension open: what is timed would depend on chance."""
     for operator in operators:
@@ -95,10 +89,6 @@ def bench(
         Path | None,
         typer.Option(metavar="FILE", help="Print what changed since these figures were saved."),
     ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.svg", callback=_in_svg, help="Draw the times as a picture."),
-    ] = None,
     as_json: AsJson = False,
     json_schema: Annotated[bool, output.schema_option("opsmith.bench.figures")] = False,
     debug: Debug = False,
@@ -115,7 +105,6 @@ def bench(
         import opsmith.bench as benchmarks
         from opsmith.bench import table
         from opsmith.bench.compare import changes
-        from opsmith.bench.plot import to_svg
         from opsmith.sources.importing import import_all
 
     if candidate is not None and not candidate.is_file():
@@ -147,9 +136,6 @@ def bench(
     if save is not None:
         write_output(save, result.to_json() + "\n")
         output.say(f"wrote {save}")
-    if plot is not None:
-        write_output(plot, to_svg(result))
-        output.say(f"wrote {plot}")
     if as_json:
         document = json.loads(result.to_json())
         if before is not None:
