@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +29,10 @@ from opsmith.checks.trial.case_source import explain_no_case
 from opsmith.checks.trial.trial import Trial
 from opsmith.errors import INCOMPLETE, NOT_SANDBOXED, LoadError, OpsmithError
 from opsmith.judge.closed import closed, unreadable
-from opsmith.judge.definition import spec_of
 from opsmith.judge.program import Program
 from opsmith.judge.session import Limits, Placement, Session
 from opsmith.judge.snapshot import Files, Snapshot, TooLargeError, collect, share
-from opsmith.judge.specification import imported
+from opsmith.judge.specification import imported, read_spec
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import holds_tensors
@@ -210,22 +208,6 @@ def judge(
         if progress is not None:
             progress(len(plan), len(plan), "")
         return Verdict(run.report, seed, digests, missing, of_spec)
-
-
-def read_spec(path: Path) -> Files:
-    """Read a specification, or the specification that a definition states.
-
-    Raises:
-        LoadError: the file cannot be read, or is too large.
-    """
-    try:
-        if path.suffix != ".json":
-            return collect(path)
-        with held_folder(Path(tempfile.gettempdir()), "tmp", "") as folder:
-            digest = sha256(path.read_bytes()).hexdigest()
-            return replace(collect(spec_of(path, folder)), digests={str(path.resolve()): digest})
-    except TooLargeError as error:
-        raise LoadError(str(error)) from error
 
 
 def require_sandbox(trust_candidate: bool) -> str:

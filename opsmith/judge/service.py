@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from opsmith.errors import INCOMPLETE, LoadError, OpsmithError, StorageError
-from opsmith.judge.judge import NothingJudgedError, judge, read_spec, require_sandbox
+from opsmith.judge.judge import NothingJudgedError, judge, require_sandbox
 from opsmith.judge.lanes import Lanes, LocalLane, Lost, each_answer
 from opsmith.judge.on_ray import lanes_of
 from opsmith.judge.snapshot import Files, TooLargeError, collect
+from opsmith.judge.specification import read_spec
 from opsmith.system.files import key_of, storing
 from opsmith.system.version import version
 

@@ -1,17 +1,23 @@
-"""The specification in the judge's process: its copy, imported once."""
+"""The specification in the judge's process: read by value, and its copy imported once."""
 
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
 from types import ModuleType
 
+from opsmith.errors import LoadError
 from opsmith.judge.closed import without_bytecode
-from opsmith.judge.snapshot import Snapshot
+from opsmith.judge.definition import spec_of
+from opsmith.judge.snapshot import Files, Snapshot, TooLargeError, collect
 from opsmith.operators import Operator
 from opsmith.sources.importing import import_operators
+from opsmith.system.scratch import held_folder
 
 
 @dataclass(frozen=True)
@@ -22,6 +28,22 @@ class _Imported:
 
 #: The specifications that this process imported, by their contents.
 _known: dict[tuple[tuple[str, str], ...], _Imported] = {}
+
+
+def read_spec(path: Path) -> Files:
+    """Read a specification, or the specification that a definition states.
+
+    Raises:
+        LoadError: the file cannot be read, or is too large.
+    """
+    try:
+        if path.suffix != ".json":
+            return collect(path)
+        with held_folder(Path(tempfile.gettempdir()), "tmp", "") as folder:
+            digest = sha256(path.read_bytes()).hexdigest()
+            return replace(collect(spec_of(path, folder)), digests={str(path.resolve()): digest})
+    except TooLargeError as error:
+        raise LoadError(str(error)) from error
 
 
 @contextmanager

@@ -11,9 +11,10 @@ from test_lanes import FakeLane
 
 from opsmith.errors import LoadError, StorageError
 from opsmith.judge import NotSandboxedError, judge, service
-from opsmith.judge.judge import NothingJudgedError, read_spec
+from opsmith.judge.judge import NothingJudgedError
 from opsmith.judge.lanes import Lanes
 from opsmith.judge.snapshot import collect
+from opsmith.judge.specification import read_spec
 from opsmith.system.processes.sandbox.policy import unavailable
 
 SPEC = Path(__file__).with_name("spec.py")
