@@ -202,11 +202,11 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     from opsmith.checks.trial.case_runner import CaseRunner
 
     found: list[str] = []
-    enter = CaseRunner.enter
+    announce = CaseRunner.announce_case
 
     def note(self: Any, case: Any, doing: str = "") -> None:
         found.append(doing)
-        enter(self, case, doing)
+        announce(self, case, doing)
 
-    monkeypatch.setattr(CaseRunner, "enter", note)
+    monkeypatch.setattr(CaseRunner, "announce_case", note)
     return found

@@ -63,7 +63,7 @@ class RayLane:
         import ray
 
         # Pickled by value, since a module of opsmith would import torch before `__init__`.
-        class Process:
+        class Actor:
             def __init__(self) -> None:
                 # Ray sets it to 1, and kernels are to run with the threads that others run with.
                 os.environ.pop("OMP_NUM_THREADS", None)
@@ -71,7 +71,7 @@ class RayLane:
             def call(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
                 return function(*arguments)
 
-        made = ray.remote(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")(Process)
+        made = ray.remote(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")(Actor)
         self._actor: Any = made.remote()
         self._kill = ray.kill
 

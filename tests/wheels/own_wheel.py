@@ -20,12 +20,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from unittest.mock import patch
 
-from opsmith.system.environment import environment
-
 from opsmith.checks.numerics.exact import arrays
 from opsmith.kernels.libraries import prebuilt
 from opsmith.kernels.toolchain import released
-from opsmith.targets.python import extension
+from opsmith.system.temporarily import environment
+from opsmith.targets.python import library
 from opsmith.wheels.building import _audited
 from opsmith.wheels.gates import build_gates, find_headers
 from opsmith.wheels.platforms import Platform, compiling_for, find_platform
@@ -80,7 +79,7 @@ def fill(folder: Path, kind: Platform, gates: Sequence[str]) -> None:
             include = harness._PROGRAM_INCLUDE
             harness.build_program(harness._PROGRAM, harness._DRIVER, {}, include_dirs=include)
             arrays.library()
-            extension.build(shared=False)
+            library.build_extension(shared=False)
         for place in asked:
             (built,) = (path for path in Path(cache).glob(f"*/*/**/{place.name}"))
             target = folder / prebuilt.FOLDER / "built" / place

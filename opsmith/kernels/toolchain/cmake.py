@@ -140,10 +140,9 @@ def _object(target: str, unit: Unit, tools: Toolset) -> Iterator[str]:
         f"set_target_properties({target} PROPERTIES POSITION_INDEPENDENT_CODE ON "
         f"{language}_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)"
     )
-    for option in (f"-I{unit.written}", *options):
-        # SHELL: keeps CMake from dropping an option that comes twice ("-include a -include b").
-        kept = _quoted([f"SHELL:{shlex.quote(option)}"])
-        yield f"target_compile_options({target} PRIVATE {kept})"
+    # SHELL: keeps CMake from dropping a word that comes twice ("-include a -include b").
+    kept = _quoted([f"SHELL:{shlex.join([f'-I{unit.written}', *options])}"])
+    yield f"target_compile_options({target} PRIVATE {kept})"
     if tools.compiler.launcher:
         launcher = _quoted([tools.compiler.launcher])
         yield f"set_target_properties({target} PROPERTIES CXX_COMPILER_LAUNCHER {launcher})"
