@@ -75,9 +75,7 @@ def fill(folder: Path, kind: Platform, gates: Sequence[str]) -> None:
             patch.object(released, "find", none_there),
         ):
             # The package has a function of the module's name.
-            harness = importlib.import_module("opsmith.checks.harness.build")
-            include = harness._PROGRAM_INCLUDE
-            harness.build_program(harness._PROGRAM, harness._DRIVER, {}, include_dirs=include)
+            importlib.import_module("opsmith.checks.harness.build").program_of({})
             arrays.library()
             library.build_extension(shared=False)
         for place in asked:

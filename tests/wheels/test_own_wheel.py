@@ -83,7 +83,7 @@ def test_a_first_check_compiles_the_kernels_own_files_alone(site: Path, tmp_path
     assert {name for name in new.compiled() if not name.startswith("my_op")} == set()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)  # each compiles a gate
 @pytest.mark.parametrize("other", ["torch", "sources"])
 def test_gates_for_another_pytorch_are_compiled_here(
     site: Path, tmp_path: Path, other: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -88,9 +88,6 @@ def build(
         Inapplicable: the emulators, whose headers the driver includes, are not installed.
     """
     need_emulators("calling a kernel alone")
-    from opsmith.kernels.languages.emulated_cuda import INCLUDE as EMULATOR_INCLUDE
-
-    includes = [kernels.INCLUDE, _INCLUDE, EMULATOR_INCLUDE]
     compiler = compilers.find_compiler(_PROGRAM)
     if sanitizer == "memory" and "clang" not in Path(compiler.path).name:
         raise MissingDependencyError(
@@ -147,7 +144,7 @@ def build(
         )
 
     if not source.language.has_entry:
-        program = build_program(_PROGRAM, _DRIVER, settings, include_dirs=includes)
+        program = program_of(settings)
         behind_torch = _library_behind_torch(source, names)
         return Build(program, behind_torch, source.path, with_lines=lambda: behind_torch)
 
@@ -163,8 +160,16 @@ def build(
     # information than `-g1` takes a fifth longer to build.
     more = ("-g1", "-fno-omit-frame-pointer") if sanitizer else ()
     own = library(*more, *(("-fwrapv", "-g1") if wraps else ()))
-    program = build_program(_PROGRAM, _DRIVER, settings, include_dirs=includes)
+    program = program_of(settings)
     return Build(program, own, source.path, sanitizer, (lambda: own) if wraps else with_lines)
+
+
+def program_of(settings: Mapping[str, str]) -> Path:
+    """Build the program that calls kernels, or find it, with these settings of CMake."""
+    from opsmith.kernels.languages.emulated_cuda import INCLUDE as EMULATOR_INCLUDE
+
+    include_dirs = [kernels.INCLUDE, _INCLUDE, EMULATOR_INCLUDE]
+    return build_program(_PROGRAM, _DRIVER, settings, include_dirs=include_dirs)
 
 
 def _library_behind_torch(source: KernelSource, names: list[str]) -> Path:
