@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
@@ -52,11 +53,14 @@ def test_a_unit_is_compiled_by_its_language_with_its_options(unit: Unit) -> None
         "set(CMAKE_HIP_COMPILER_WORKS TRUE)",
         "project(sample LANGUAGES CXX HIP)",
         f"set_source_files_properties([==[{unit.path}]==] PROPERTIES LANGUAGE HIP)",
-        "target_compile_options(unit0 PRIVATE [==[SHELL:-munsafe-fp-atomics]==])",
     ):
         assert text.count(f"{line}\n") == (2 if unit.path.name in line else 1), line
     of_unit = [line for line in text.splitlines() if "(unit0 " in line]
     assert any("HIP_VISIBILITY_PRESET hidden" in line for line in of_unit)
+    # In one group, as CMake drops an option that another group has too: a second -isystem.
+    (options,) = (line for line in of_unit if line.startswith("target_compile_options"))
+    _, _, group = options.removesuffix("]==])").partition("[==[SHELL:")
+    assert shlex.split(group)[-1] == "-munsafe-fp-atomics"
     assert not any("-march" in line for line in of_unit)
     of_adapter = [line for line in text.splitlines() if "(unit2 " in line]
     assert any("CXX_VISIBILITY_PRESET hidden" in line for line in of_adapter)
