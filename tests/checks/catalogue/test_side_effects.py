@@ -27,10 +27,8 @@ def operator(name, kernel):
     return made
 
 
-def failures(name, kernel):
-    report = checks.run(
-        operator(name, kernel), select=["side-effects", "statefulness"], examples=12, isolate=False
-    )
+def failures(name, kernel, rows=("side-effects", "statefulness")):
+    report = checks.run(operator(name, kernel), select=rows, examples=12, isolate=False)
     return {row.check: row.message for row in report.failures}
 
 
@@ -122,7 +120,8 @@ class Buffer:
     ],
 )
 def test_a_result_that_depends_on_other_calls_is_found(name, kernel, words):
-    assert words in failures(name, kernel)["statefulness"]
+    # Alone, since threads that call at once fill the buffer too, which would be the cause told.
+    assert words in failures(name, kernel, ["statefulness"])["statefulness"]
 
 
 def test_a_fault_from_the_3000th_call_on_is_found_however_slow_the_calls_are(monkeypatch):

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from opsmith.kernels import Generated, KernelSource, Recipe, Unit, adapters, kernel_source
-from opsmith.kernels.toolchain import precompiled, recipe, units
+from opsmith.kernels.toolchain import cmake, precompiled, recipe, units
 from opsmith.kernels.toolchain.compilers import find_toolset
 from opsmith.kernels.toolchain.object_cache import included_by
 from opsmith.kernels.toolchain.precompiled import begins_with_header, folder
@@ -83,7 +83,7 @@ def test_a_header_of_opsmith_that_changes_is_precompiled_again(
 ) -> None:
     monkeypatch.setattr(precompiled, "AFTER", 0)
     theirs = shutil.copytree(units.INCLUDE, tmp_path / "theirs")
-    for module in (units, recipe):
+    for module in (units, recipe, cmake):
         monkeypatch.setattr(module, "INCLUDE", theirs)
     (tmp_path / "half.cpp").write_text(KERNEL.replace("/ 2", "/ TWO"))
     files = adapters.kernel_files(signature_of(half, "precompiled_test::half"))
