@@ -1,4 +1,4 @@
-"""How many candidates a second 1 to 1,000 machines judge, from measured parts; a model on paper.
+"""Compute from measured parts how many candidates a second 1 to 1,000 machines judge.
 
     python benchmarks/many_machines.py [--machines 1 10 100 1000] [--accepted 0.1]
 

@@ -34,7 +34,7 @@ class Lanes:
 
 
 class Lost(NamedTuple):
-    """What stands in place of an answer: why there is none."""
+    """Stands in place of an answer, and says why there is none."""
 
     reason: str
 

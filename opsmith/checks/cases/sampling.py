@@ -106,10 +106,9 @@ def cases(draw: st.DrawFn, signature: Signature, wanted: Wanted) -> Case:
 
 @st.composite
 def pairs(draw: st.DrawFn, signature: Signature, wanted: Wanted) -> tuple[Case, Case]:
-    """Draw two cases that differ in sizes and values only.
+    """Draw two cases that differ in sizes and values only, two of three pairs in parity too.
 
-    In two of three pairs, even sizes become odd and odd sizes even, since a trace may bake in the
-    parity of a size.
+    A trace may bake in the parity of a size.
     """
     sampler = _Sampler(draw, signature, wanted)
     first = sampler.case()
@@ -383,8 +382,8 @@ class _Sampler:
 
     def _seed(self, owner: str) -> int:
         """Draw a seed that `owner` shares with no other argument, in the simplest sample either."""
-        drawn = self.draw(st.integers(0, 2**16))
-        return zlib.crc32(f"{self.wanted.seed} {self.place}{owner} {drawn}".encode())
+        own = f"{self.place}{owner} {self.draw(st.integers(0, 2**16))}"
+        return zlib.crc32(f"{self.wanted.seed} {own}".encode())
 
     def _places(self, parameter: Parameter) -> list[str]:
         """Name each tensor of an argument."""

@@ -19,16 +19,9 @@ from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.cases.subject import Subject, is_float
 from opsmith.checks.catalogue.memory_safety import compiled
 from opsmith.checks.harness import Elements, Fault, Phase
-from opsmith.checks.numerics.exact import arrays
+from opsmith.checks.numerics.exact import arrays, language
 from opsmith.checks.numerics.exact.arrays import Array
-from opsmith.checks.numerics.exact.language import (
-    BITS,
-    CODES,
-    exact,
-    exact_emulated,
-    obstacle,
-    table_in,
-)
+from opsmith.checks.numerics.exact.language import BITS, CODES, exact, exact_emulated
 from opsmith.checks.numerics.exact.reference import ExactReference, LeavesFieldError
 from opsmith.checks.numerics.exact.verdict import ExactVerdict, first_wrong
 from opsmith.checks.numerics.gradients import (
@@ -115,7 +108,7 @@ class ExactComparison:
         wrong = first_wrong(verdicts, by_value=related)
         if wrong is not None:
             message, refuted = wrong
-            table = "" if refuted else table_in(self.source.path)
+            table = "" if refuted else language.table_in(self.source.path)
             if table:
                 raise Inapplicable(
                     f"the kernel has a table of numbers, which are rounded where they are made, at "
@@ -388,7 +381,7 @@ def prepare(
     trial.need(emulated or source.language.name == "C++", "the kernel is not in C++")
     dtypes = [one for one in trial.subject.dtypes if one is None or _is_real(one)]
     trial.need(dtypes, "the kernel takes no real dtype")
-    found = obstacle(source.path)
+    found = language.obstacle(source.path)
     trial.need(not found, found)
     dtype = _widest(dtypes)
     try:

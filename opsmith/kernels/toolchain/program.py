@@ -77,7 +77,7 @@ def build_program(
 @cache
 def _starts(program: Path) -> bool:
     """Return whether a program, called without its arguments, can say which it takes."""
-    # Where the C library is too old for it, the loader ends it with 1.
+    # If the C library is too old for the program, the loader ends the program with code 1.
     with contextlib.suppress(OSError):
         return subprocess.run([program], capture_output=True, check=False).returncode == 2
     return False

@@ -1,4 +1,4 @@
-"""What authors state of their operators' calls: the cost, and the distribution of random results.
+"""Keep what authors state of calls: the cost, and the distribution of random results.
 
 Benchmarks compare a kernel's times with the cost: the data that a call must move, and the
 operations that it must compute.

@@ -247,7 +247,7 @@ def test_a_size_is_named_only_if_it_fails_whatever_the_values(patient):
     def log_of_sum(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N"]:
         return torch.logsumexp(x, 1)
 
-    # Of one element it loses most digits near zero, and is right elsewhere.
+    # For one element near zero the formula loses most digits; elsewhere it is right.
     log_of_sum.register_kernel("cpu", lambda x: x.exp().sum(1).log())
     (row,) = checks.run(log_of_sum, select=["reference"], isolate=False).rows
     assert row.code == "OPS-VALUE-WRONG"

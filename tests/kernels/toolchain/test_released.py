@@ -1,4 +1,4 @@
-"""What a release brings built is taken where it is what would be compiled here, and only there."""
+"""Take what a release brings built where the same would be compiled here, and only there."""
 
 from __future__ import annotations
 
