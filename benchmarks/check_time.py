@@ -30,13 +30,17 @@ from sampling import machine
 
 ROOT = Path(__file__).parents[1]
 OPSMITH = [sys.executable, "-m", "opsmith"]
+QUICK = ("--quick",)
 #: By name: the file, and the options of its check.
 OPERATORS = {
-    "template": (None, ()),
-    "bev_pool_v2": (ROOT / "gallery/bev_pool_v2/bev_pool_v2.py", ()),
-    "swiglu": (ROOT / "examples/todays_operators/swiglu.py", ()),
-    "soft_dtw": (ROOT / "examples/todays_operators/soft_dtw.py", ()),
-    "identity_conv (CUDA)": (ROOT / "gallery/identity_conv/identity_conv.py", ("--device", "cuda")),
+    "template": (None, QUICK),
+    "bev_pool_v2": (ROOT / "gallery/bev_pool_v2/bev_pool_v2.py", QUICK),
+    "swiglu": (ROOT / "examples/todays_operators/swiglu.py", QUICK),
+    "soft_dtw": (ROOT / "examples/todays_operators/soft_dtw.py", QUICK),
+    "identity_conv (CUDA alone)": (
+        ROOT / "gallery/identity_conv/identity_conv.py",
+        ("--check", "cuda-on-cpu", "--examples", "8"),
+    ),
 }
 COMPILE = """
 import json, subprocess, sys, time
@@ -136,7 +140,7 @@ def main() -> None:
             file, cache = file or template, folder / "cache"
             shutil.rmtree(cache, ignore_errors=True)
             torch = cost([sys.executable, "-c", "import torch"], cache)
-            check = [*OPSMITH, "check", "--quick", "--seed", "0", str(file), *options]
+            check = [*OPSMITH, "check", "--seed", "0", str(file), *options]
             cold, warm = cost(check, cache), cost(check, cache)
             hand = by_hand(file, folder, cache)
             row = [f"{torch.cpu:.2f}", f"{hand.cpu:.2f}"]
