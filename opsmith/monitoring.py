@@ -23,7 +23,7 @@ from opsmith.compat.torch_dispatch import is_watched
 from opsmith.errors import OpsmithError
 from opsmith.kernels import HOST, find_device
 from opsmith.operators import Operator
-from opsmith.operators.core.arguments import dtype_name, flatten
+from opsmith.operators.core.arguments import dtype_name, flatten, tensors_in
 from opsmith.signature.sizes.shapes import show_sizes
 
 if TYPE_CHECKING:
@@ -268,7 +268,7 @@ class Monitor:
         before = {name: _copied(value) for name, value in arguments.items()}
         returned = call(*args, **kwargs)
         results = [_copied(result) for result in flatten(signature, returned, arguments)]
-        size = sum(tensor.nbytes for tensor in (*_tensors(before.values()), *results))
+        size = sum(tensor.nbytes for tensor in (*tensors_in(before.values()), *results))
         with self._lock:
             self._bytes += size
         try:
@@ -282,7 +282,7 @@ class Monitor:
         """Return the counter of a call that is not compared; empty if the call can be compared."""
         if self._process != os.getpid():
             return "passed_over"  # the thread runs in the parent process only
-        tensors = _tensors((*args, *kwargs.values()))
+        tensors = tensors_in((*args, *kwargs.values()))
         if any(type(tensor) not in _PLAIN for tensor in tensors):
             return "passed_over"
         if is_watched():
@@ -390,16 +390,6 @@ def _copied(value: Any) -> Any:
     return value
 
 
-def _tensors(values: Any) -> list[Tensor]:
-    found: list[Tensor] = []
-    for value in values:
-        if isinstance(value, Tensor):
-            found.append(value)
-        elif isinstance(value, list | tuple):
-            found.extend(item for item in value if isinstance(item, Tensor))
-    return found
-
-
 def _is_unspecified(operator: Operator, arguments: Mapping[str, Any]) -> bool:
     """Return whether an argument holds values for which the declaration leaves results open."""
     kinds = {"NaN": Tensor.isnan, "infinity": Tensor.isinf}
@@ -407,7 +397,7 @@ def _is_unspecified(operator: Operator, arguments: Mapping[str, Any]) -> bool:
         bool(kinds[kind](tensor).any())
         for parameter in operator.signature.tensors
         for kind in parameter.unspecified
-        for tensor in _tensors([arguments[parameter.name]])
+        for tensor in tensors_in([arguments[parameter.name]])
     )
 
 

@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from opsmith.compat.torch_distributed import of_each_rank
 from opsmith.compat.torch_ops import overload_schema
+from opsmith.compat.torch_pytree import tree_leaves
 
 
 @dataclass(frozen=True)
@@ -111,8 +112,7 @@ class Communication(TorchDispatchMode):
         ranks = next(filter(None, map(_group_size, reversed(args))), 1)
         # In c10d, the first argument of a gather or scatter is the list of results.
         place = 1 if func.namespace == "c10d" and kind in ("all_gather", "reduce_scatter") else 0
-        tensors = _tensors(args[place])
-        given = sum(_bytes(tensor) for tensor in tensors)
+        given = sum(_bytes(tensor) for tensor in tree_leaves(args[place]))
         self.collectives.append(Collective(kind, ranks, sent(kind, ranks, given)))
 
 
@@ -126,12 +126,6 @@ def kind_of(target: Any) -> str:
     names = _KINDS.get(target.namespace, {})
     name = overload_schema(target).name.partition("::")[2].removesuffix("_out").rstrip("_")
     return names.get(name.removesuffix("_coalesced"), "")
-
-
-def _tensors(value: Any) -> list[Tensor]:
-    if isinstance(value, Tensor):
-        return [value]
-    return [one for item in value for one in _tensors(item)]
 
 
 def _bytes(tensor: Tensor) -> int:

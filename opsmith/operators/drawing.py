@@ -10,7 +10,7 @@ from torch import Tensor
 
 from opsmith import philox
 from opsmith.errors import ArgumentError
-from opsmith.operators.core.arguments import each_tensor
+from opsmith.operators.core.arguments import tensors_in
 from opsmith.operators.core.operator import P, R
 from opsmith.operators.defined import DefinedOperator
 from opsmith.signature import Signature
@@ -60,8 +60,7 @@ class DrawingOperator(DefinedOperator[P, R]):
         self, generator: torch.Generator | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Tensor:
         """Draw on the device of the call's first tensor."""
-        found = (item for value in (*args, *kwargs.values()) for item in _tensors(value))
-        first = next(found, None)
+        first = next(iter(tensors_in((*args, *kwargs.values()))), None)
         device = None if first is None else first.device
         if generator is not None and device is not None and generator.device.type != device.type:
             raise ArgumentError(
@@ -73,7 +72,3 @@ class DrawingOperator(DefinedOperator[P, R]):
 
 def _is_generator(value: Any) -> bool:
     return isinstance(value, torch.Generator)
-
-
-def _tensors(value: Any) -> list[Tensor]:
-    return [item for item in each_tensor(value) if isinstance(item, Tensor)]

@@ -71,7 +71,7 @@ from opsmith.checks.numerics.rounding import RandomRounding, Widening
 from opsmith.checks.numerics.sensitivity import Evaluate, is_inexact, magnitude, probe
 from opsmith.checks.numerics.ties import Ties
 from opsmith.operators import Operator
-from opsmith.operators.core.arguments import every_tensor_in, map_tensors, output_names
+from opsmith.operators.core.arguments import map_tensors, output_names, tensors_in
 from opsmith.signature import Signature
 
 _ROUNDING_SAMPLES = 12
@@ -281,7 +281,7 @@ class Expected:
     @cached_property
     def widens(self) -> bool:
         """Return whether the reference itself upcasts to a more precise dtype than the case has."""
-        for dtype in {t.dtype.to_real() for t in _tensors(self.arguments) if is_inexact(t)}:
+        for dtype in {t.dtype.to_real() for t in tensors_in(self.arguments) if is_inexact(t)}:
             with contextlib.suppress(Exception), Widening(dtype) as steps:
                 self.evaluate(self.arguments)
             if steps.found:
@@ -292,7 +292,7 @@ class Expected:
     def overflows(self) -> list[list[Tensor]]:
         """Return the results if some of the steps are too large for the case's dtypes."""
         wide = _widened(self.arguments)
-        tensors = _tensors(self.arguments)
+        tensors = tensors_in(self.arguments)
         found: list[list[Tensor]] = []
         for dtype in dict.fromkeys(t.dtype.to_real() for t in tensors if is_inexact(t)):
             # The last run computes in half precision only what the reference does.
@@ -306,7 +306,7 @@ class Expected:
     def unknown(self) -> bool:
         """Return whether a NaN of the oracle may result from an overflow of double precision."""
         wide = _widened(self.arguments)
-        if not all(bool(tensor.isfinite().all()) for tensor in _tensors(wide)):
+        if not all(bool(tensor.isfinite().all()) for tensor in tensors_in(wide)):
             return False
         with contextlib.suppress(Exception):
             return exceeds_double(lambda: self._evaluate_wide(wide))
@@ -316,7 +316,7 @@ class Expected:
     def nearby(self) -> list[tuple[Tensor, Tensor]]:
         """Return each real element's least and largest value for slightly moved arguments."""
         ends = [(value, value) for value in self.values]
-        double = all(t.dtype in HALVED for t in _tensors(self.arguments) if is_inexact(t))
+        double = all(t.dtype in HALVED for t in tensors_in(self.arguments) if is_inexact(t))
         wide = _widened(self.arguments)
         for moved in nudged(wide, fine=double and not self._evaluate_wide.narrows):
             try:
@@ -465,18 +465,18 @@ def _probed(
 
 
 def _count(arguments: Mapping[str, Any]) -> int:
-    return sum(tensor.numel() for tensor in _tensors(arguments) if is_inexact(tensor))
+    return sum(tensor.numel() for tensor in tensors_in(arguments) if is_inexact(tensor))
 
 
 def _finest(arguments: Mapping[str, Any]) -> torch.dtype | None:
     """Return the most precise floating-point dtype of some arguments, as a real dtype."""
-    dtypes = {t.dtype for t in _tensors(arguments) if is_inexact(t)}
+    dtypes = {t.dtype for t in tensors_in(arguments) if is_inexact(t)}
     finest = min(dtypes, key=lambda dtype: torch.finfo(dtype).eps, default=None)
     return None if finest is None else finest.to_real()
 
 
 def _is_double(arguments: Mapping[str, Any]) -> bool:
-    return any(tensor.dtype in HALVED for tensor in _tensors(arguments))
+    return any(tensor.dtype in HALVED for tensor in tensors_in(arguments))
 
 
 def tolerance(truth: Expected, position: int, dtype: torch.dtype) -> Tensor:
@@ -494,7 +494,3 @@ def tolerance(truth: Expected, position: int, dtype: torch.dtype) -> Tensor:
         # Adding a denormal number takes ten times as long as comparing with it.
         return allowed.clamp_min(smallest)
     return allowed + smallest
-
-
-def _tensors(arguments: Mapping[str, Any]) -> list[Tensor]:
-    return [tensor for _, tensor in every_tensor_in(arguments)]

@@ -23,6 +23,7 @@ from opsmith.compat.torch_distributed import (
 )
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
+from opsmith.operators.core.arguments import tensors_in
 from opsmith.operators.dispatch.ranks.sharding import calling
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def every_rank(shape: Sequence[int]) -> Iterator[None]:
 
 def _call_each(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     arguments = [*args, *kwargs.values()]
-    tensors = [tensor for value in arguments for tensor in _tensors(value)]
+    tensors = tensors_in(arguments)
     count = max(len(of_each_rank(tensor)) for tensor in tensors)
 
     @contextmanager
@@ -117,7 +118,7 @@ def _call_each(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         returned = [call(_own(tensors, rank)) for rank in range(count)]
     if returned[0] is None:
         return None
-    every = [[t for value in _several(one) for t in _tensors(value)] for one in returned]
+    every = [tensors_in(one) for one in returned]
     rest = iter([one_per_rank(several) for several in zip(*every, strict=True)])
     return _filled(returned[0], rest)
 
@@ -139,7 +140,7 @@ class _EachRank(torch.autograd.Function):
                 returned = call(own)
                 form[:] = [returned]
                 ctx.leaves.append(own)
-                ctx.results.append([t for v in _several(returned) for t in _tensors(v)])
+                ctx.results.append(tensors_in(returned))
         found = [
             one_per_rank([result.detach() for result in several])
             for several in zip(*ctx.results, strict=True)
@@ -175,19 +176,6 @@ class _EachRank(torch.autograd.Function):
         rest = iter([one_per_rank(several) for several in zip(*every, strict=True)])
         needed = [next(rest) if leaf.requires_grad else None for leaf in ctx.leaves[0]]
         return None, None, None, None, *needed
-
-
-def _several(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, tuple) else (value,)
-
-
-def _tensors(value: Any) -> list[Tensor]:
-    """Return the tensors of an argument or a result."""
-    if isinstance(value, Tensor):
-        return [value]
-    if isinstance(value, list | tuple):
-        return [item for item in value if isinstance(item, Tensor)]
-    return []
 
 
 def _own(tensors: Sequence[Tensor], rank: int) -> list[Tensor]:

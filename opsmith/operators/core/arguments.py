@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from opsmith.compat.torch_dispatch import storage_id
+from opsmith.compat.torch_pytree import tree_leaves
 from opsmith.errors import ArgumentError
 from opsmith.signature import Signature, TensorInfo
 from opsmith.signature.dtype_variables import UNBOUND, joined, parts
@@ -60,6 +61,12 @@ def every_tensor_in(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]
             for position, item in enumerate(value):
                 if isinstance(item, Tensor):
                     yield f"{name}[{position}]", item
+
+
+def tensors_in(value: Any) -> list[Tensor]:
+    """Return every tensor of nested arguments or results: lists, tuples, mappings by name."""
+    leaves = tree_leaves(dict(value) if isinstance(value, Mapping) else value)
+    return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
 
 
 def each_tensor(value: Any) -> list[Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from opsmith.checks.numerics.exact.arrays import Array
 from opsmith.checks.numerics.exact.elementwise import HANDLERS, MOVES
 from opsmith.compat.torch_ops import overload_schema
 from opsmith.compat.torch_tracing import TorchDispatchMode, all_decompositions
+from opsmith.operators.core.arguments import tensors_in
 
 # These two register what they have with the handlers.
 assert products and reductions
@@ -102,7 +103,7 @@ class ExactReference(TorchDispatchMode):
         traits = _traits(func)
         if traits.is_view:
             return func(*args, **named)
-        dtypes = {leaf.dtype for leaf in _tensors((args, *named.values()))}
+        dtypes = {leaf.dtype for leaf in tensors_in((args, *named.values()))}
         if any(dtype.is_complex for dtype in dtypes):
             self._refuse(func, "complex numbers")
         if traits.is_random:
@@ -219,14 +220,6 @@ def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
         items = [_mapped(item, change) for item in value]
         return items if isinstance(value, list) else tuple(items)
     return change(value)
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _tensors(item)
 
 
 def _widened(value: Any) -> Any:
