@@ -78,7 +78,7 @@ class Irrelevant(Generic[Expected]):
             yield found, independent[position]
         if self._depends is None or self._depends[position].shape[1:] != asked.shape:
             return
-        depends = self._depends[position].flatten(1)
+        depends = self._depends[position].view(self._count, -1)
         kinds = {tuple(depends[:, place].tolist()) for place in asked.flatten().nonzero().flatten()}
         for kind in sorted(kinds)[:_MOST_KINDS]:
             if any(kind) and not all(kind):

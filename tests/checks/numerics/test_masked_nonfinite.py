@@ -29,6 +29,11 @@ def any_found(x: Float[Tensor, "N"]) -> Bool[Tensor, ""]:
     return (~torch.isfinite(x)).any()
 
 
+@opsmith.op("irrelevant::total")
+def total(x: Float[Tensor, "N"], kept: Float[Tensor, "N"]) -> Float[Tensor, ""]:
+    return (x * kept).sum()
+
+
 KEPT = torch.tensor([[1.0, 0.0, 1.0]])
 
 
@@ -54,6 +59,12 @@ def test_what_is_right_depends_on_what_counts(row, right):
     for value in (nan, inf, -inf, 0.0, 7.0):
         expected = any(value == one or (value != value and one != one) for one in right)
         assert wrong(torch.tensor([value]), masked, x=x, kept=KEPT) is not expected, value
+
+
+@pytest.mark.parametrize(("value", "right"), [(nan, True), (inf, True), (7.0, False)])
+def test_a_result_without_dimensions_depends_on_what_counts_too(value, right):
+    x = torch.tensor([inf, nan, 4.0])
+    assert wrong(torch.tensor(value), total, x=x, kept=KEPT[0]) is not right
 
 
 def test_each_element_has_its_own(monkeypatch):
