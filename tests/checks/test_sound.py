@@ -4,11 +4,12 @@ import sound_kinds
 import sound_native
 import sound_numbers
 import sound_shapes
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Float32
 from torch import Tensor
 
 import opsmith
-from opsmith import testing
+from opsmith import checks, testing
 from opsmith.checks import all_checks
 
 # A few samples of each: `make seeds` draws more, over 40 seeds. The targets' checks come later and
@@ -60,3 +61,22 @@ def test_what_a_reference_does_to_the_list_it_is_given_is_its_own_matter():
         return x * by[0]
 
     passes(extends, ["dispatch", "reference", "layouts"], 4)
+
+
+@pytest.mark.parametrize("limit", [2.0, 1.0, 0.0])
+def test_a_kernel_may_refuse_what_its_reference_refuses_in_the_same_dtype(limit):
+    """As a matrix may be singular in single precision, and not in double precision."""
+
+    def refusing(limit):
+        def doubled(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+            if x.dtype == torch.float32 and x.numel() and x.abs().max() > limit:
+                raise ValueError("too large for single precision")
+            return x * 2
+
+        return doubled
+
+    operator = opsmith.op(f"sound::refusing_{limit:.0f}", refusing(2.0))
+    operator.register_kernel("cpu")(refusing(limit))
+    (row,) = checks.run([operator], select=["reference"], examples=30, isolate=False).rows
+    assert row.status == ("passed" if limit == 2 else "failed")
+    assert "too large for single precision" in "".join(row.notes) + row.message

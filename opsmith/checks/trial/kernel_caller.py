@@ -11,14 +11,16 @@ from torch import Tensor
 
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import CHANGED, Failure
+from opsmith.checks.cases.reference_call import run_reference
 from opsmith.checks.cases.subject import Subject
 from opsmith.checks.isolation.call_ways import PLAIN, call_in
 from opsmith.checks.isolation.fork_detection import forking_fails
 from opsmith.checks.numerics.comparison import same_bits
+from opsmith.checks.numerics.oracle import RefusedError
 from opsmith.checks.numerics.torch_threads import threads
 from opsmith.checks.trial.attribution import Attribution
 from opsmith.kernels import HOST
-from opsmith.operators.core.arguments import each_tensor, flatten
+from opsmith.operators.core.arguments import each_tensor, every_tensor_in, flatten
 from opsmith.system.stopwatch import spending
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ class KernelCaller:
     threads: int = field(default_factory=torch.get_num_threads)
     way: str = PLAIN
     repeats: int = 0
+    _taken: set[tuple[torch.dtype, ...]] = field(default_factory=set)
     _earlier: list[tuple[list[Tensor], list[Tensor]]] = field(default_factory=list)
 
     def make(self, case: Case) -> dict[str, Any]:
@@ -63,13 +66,31 @@ class KernelCaller:
         with forking_fails(), threads(self.threads):
             return call_in(self.way, lambda: operator(*positional, **keywords))
 
-    @spending("calls")
     def run(self, arguments: Mapping[str, Any]) -> list[Tensor]:
         """Call the operator, and return its results and then the tensors that it wrote into.
 
         Raises:
             Failure: with `keep`, a result of an earlier call has changed.
+            RefusedError: the kernel raises, and the reference raises in the same dtypes, although
+                the kernel has taken others in them: a matrix that is singular in single precision
+                may have an inverse in double precision.
         """
+        dtypes = tuple(tensor.dtype for _, tensor in every_tensor_in(arguments))
+        try:
+            found = self._run(arguments)
+        except Exception as error:
+            crashed = isinstance(error, Failure) and error.code != self.attribution.raises
+            if dtypes in self._taken and not crashed:
+                try:
+                    run_reference(self.subject.operator, arguments)
+                except Exception as refused:
+                    raise RefusedError(f"{type(refused).__name__}: {refused}") from None
+            raise
+        self._taken.add(dtypes)
+        return found
+
+    @spending("calls")
+    def _run(self, arguments: Mapping[str, Any]) -> list[Tensor]:
         operator = self.subject.operator
         if self.caller is not None:
             self.caller.keep, self.caller.raises = self.keep, self.attribution.raises
