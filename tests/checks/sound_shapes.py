@@ -83,6 +83,18 @@ def _(x: Tensor, count: int = 2) -> list[Tensor]:
 
 
 @sound
+@opsmith.op("sound::all_products", autograd="reference")
+def all_products(x: Float[Tensor, "N"]) -> Tensor:
+    # A vector of 65,537 elements has 4,295,098,369 results.
+    return x[:, None] * x
+
+
+@all_products.register_fake
+def _(x: Tensor) -> Tensor:
+    return x.new_empty(x.shape[0], x.shape[0])
+
+
+@sound
 @opsmith.op("sound::doubled_each")
 def doubled_each(xs: list[Float[Tensor, "_ C"]]) -> list[Tensor]:
     return [x * 2 for x in xs]

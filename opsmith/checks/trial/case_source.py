@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
+
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.reruns.registered_cases import (
     author_cases,
@@ -22,9 +24,11 @@ from opsmith.checks.cases.sampling import SIZES, Wanted, cases, pairs
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import Subject
 from opsmith.checks.report.case_counts import CaseCounts
-from opsmith.checks.trial.case_runner import CaseRunner
+from opsmith.checks.trial.case_runner import CaseRunner, NothingTakenError
 from opsmith.checks.trial.case_sampler import CaseSampler
+from opsmith.compat.torch_tracing import fake_mode
 from opsmith.operators import Operator
+from opsmith.operators.core.arguments import flatten, map_tensors
 from opsmith.signature.dtype_variables import fit
 from opsmith.system.stopwatch import spending
 
@@ -32,6 +36,9 @@ if TYPE_CHECKING:
     from opsmith.checks.cases.reruns.stored_cases import Stored
 
 
+#: Largest number of elements of results whose shapes are not declared, and how many samples may
+#: have more before no further ones are drawn.
+_MOST_RESULTS, _MOST_VAST = 1 << 18, 10
 #: Seconds in which one case is repeated.
 _REPEAT_SECONDS = 5.0
 #: The beginning of the message where the reference accepts no sample.
@@ -99,7 +106,7 @@ class CaseSource:
                     lambda wanted: cases(self.operator.signature, wanted).filter(
                         selection.keep or (lambda _: True)
                     ),
-                    lambda case: self.runner.one(body, case),
+                    self._small(body),
                     replace(selection.wanted or Wanted(), dtype=dtype, seed=self.settings.seed),
                     share,
                     size_of,
@@ -153,6 +160,37 @@ class CaseSource:
         if larger and largest > 1 and self.counts.refused_in_vain():
             wider = strategy(replace(wanted, sizes=wanted.sizes + larger))
             self.sampler.sample(wider, test, examples, wanted.dtype, size)
+
+    def _small(self, body: Callable[[Case], None]) -> Callable[[Case], None]:
+        """Return the test of a search: it runs `body` on cases whose results are no vast ones.
+
+        Results whose shapes the declaration leaves out may have the square of a size, or of a
+        number that a row asks for.
+        """
+        vast, before = 0, self.counts.ran
+
+        def run(case: Case) -> None:
+            nonlocal vast
+            if not self.operator.signature.shaped and self._results(case) > _MOST_RESULTS:
+                vast += 1
+                if vast > _MOST_VAST + self.counts.ran - before:
+                    raise NothingTakenError
+                hypothesis.reject()
+            self.runner.one(body, case)
+
+        return run
+
+    def _results(self, case: Case) -> int:
+        """Return how many elements a case's results have, by the fake kernel; 0 if that raises."""
+        signature, mode = self.operator.signature, fake_mode(allow_non_fake_inputs=True)
+        own = {name: map_tensors(one, mode.from_tensor) for name, one in case.make().items()}
+        positional, keywords = self.operator.split(own)
+        try:
+            with mode:
+                results = flatten(signature, self.operator(*positional, **keywords), own)
+            return sum(result.numel() for result in results)
+        except Exception:  # the row `fake` says what is wrong with it
+            return 0
 
     @spending("drawing")
     def author_cases(self, dtype: str | None) -> list[Case]:
