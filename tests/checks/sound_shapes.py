@@ -31,6 +31,16 @@ def differences(x: Float[Tensor, "N"]) -> Float[Tensor, "max(N-1,0)"]:
 
 
 @sound
+@opsmith.op("sound::slopes", autograd="reference")
+def slopes(x: Float[Tensor, "N"]) -> Tensor:
+    # With symbolic sizes, PyTorch asks whether N - 1 is 1: for a sample of N = 2, it is.
+    return x[1:] - x[:-1]
+
+
+slopes.register_fake(slopes.reference)
+
+
+@sound
 @opsmith.op("sound::sliding", autograd="reference")
 def sliding(
     x: Float[Tensor, "N C"], window: Annotated[int, Between(1, 3)] = 2

@@ -46,8 +46,8 @@ from opsmith.signature.solving.fitting import Fitting
 #: Sizes to sample; Hypothesis shrinks towards the front. Odd sizes and neighbours of powers of two
 #: leave a remainder in vectorised loops.
 SIZES = (1, 2, 3, 0, 4, 5, 7, 8, 9, 16, 17, 31, 33, 64, 130)
-#: Sizes to sample for a compiler, which treats 0 and 1 as constants.
-DYNAMIC_SIZES = (2, 3, 4, 5, 6, 7, 9)
+#: Sizes to sample for a compiler, which treats 0 and 1 as constants, also if a size less one is 1.
+DYNAMIC_SIZES = (5, 4, 6, 7, 8, 9)
 #: Number of times that sizes are drawn before a sample is given up.
 _ATTEMPTS = 8
 
