@@ -31,6 +31,7 @@ from opsmith.checks.cases.subject import Subject, registered
 from opsmith.errors import OpsmithError
 from opsmith.operators.adoption.adopted import AdoptedOperator
 from opsmith.operators.core.arguments import case_dtype
+from opsmith.operators.core.value_checks import check_values
 from opsmith.signature import bind
 
 #: What a module of the corpus is: how it takes the operator, and the overload's name.
@@ -275,10 +276,32 @@ def _samples(
         try:
             given = {key: fit(one) for key, one in kwargs.items()}
             arguments = draft.arguments(tuple(fit(one) for one in args), given)
-            bind(draft.signature, Case(draft.signature, arguments, {}).described())
-        except (OpsmithError, TypeError, ValueError):
+            _require_allowed(draft, arguments)
+            positional, named = draft.split(tree_map(_cloned, arguments))
+            # The suite may have the sample for other dtypes alone.
+            draft.overload(*positional, **named)
+        except (OpsmithError, TypeError, ValueError, RuntimeError):
             continue
         yield arguments
+
+
+def _require_allowed(draft: AdoptedOperator, arguments: dict[str, Any]) -> None:
+    """Require that a draft allows some arguments; raise `OpsmithError` or `ValueError` if not."""
+    signature = draft.signature
+    bindings = bind(signature, Case(signature, arguments, {}).described())
+    for parameter in signature.parameters:
+        value = arguments[parameter.name]
+        if parameter.tensor_type is not None:
+            check_values(signature, parameter, arguments, bindings)
+        elif parameter.ranges and value is not None:
+            low, high = parameter.limits(bindings.dims, arguments)
+            for one in value if isinstance(value, tuple | list) else (value,):
+                if (low is not None and one < low) or (high is not None and one > high):
+                    raise ValueError(f"{parameter.name} is {one}")
+
+
+def _cloned(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
