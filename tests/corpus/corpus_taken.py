@@ -71,8 +71,9 @@ def kernel(name: str, module: str, namespace: str = "corpus", **given: Any) -> O
     draft = draft_of(name)
     reference = decomposed(draft)
     differentiable = has_gradient(draft, draft.overload)
-    if differentiable and not has_gradient(draft, reference):
-        # It decomposes into ``prims``, which have no derivatives.
+    dtypes = Subject(draft, "reference", "cpu").floats
+    if differentiable and not all(has_gradient(draft, reference, one) for one in dtypes):
+        # It decomposes into ``prims``, which have no derivatives, perhaps in half precision alone.
         reference = draft.overload
     return _declared(namespace, draft, reference, module, differentiable=differentiable, **given)
 
@@ -215,9 +216,11 @@ def _owned(function: Callable[..., Any], draft: AdoptedOperator) -> Callable[...
     return function
 
 
-def has_gradient(draft: AdoptedOperator, function: Callable[..., Any]) -> bool:
-    """Return whether PyTorch differentiates a function that computes an operator."""
-    for arguments in _plain(draft):
+def has_gradient(
+    draft: AdoptedOperator, function: Callable[..., Any], dtype: str | None = None
+) -> bool:
+    """Return whether PyTorch differentiates a function that computes an operator, in a dtype."""
+    for arguments in _plain(draft, dtype):
         made = {
             key: one.detach().requires_grad_()
             if isinstance(one, Tensor) and one.is_floating_point()
@@ -240,8 +243,8 @@ def has_gradient(draft: AdoptedOperator, function: Callable[..., Any]) -> bool:
     return False
 
 
-def _plain(draft: AdoptedOperator) -> Iterator[dict[str, Any]]:
-    dtype = Subject(draft, "reference", "cpu").favourite
+def _plain(draft: AdoptedOperator, dtype: str | None = None) -> Iterator[dict[str, Any]]:
+    dtype = dtype or Subject(draft, "reference", "cpu").favourite
     yield from registered(draft, dtype, 0)
     yield from _samples(draft, case_dtype(draft.signature, dtype))
 
