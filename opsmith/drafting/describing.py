@@ -97,10 +97,10 @@ def described(
     results = list(zip(labels, worded or [None] * len(labels), strict=True))
     if not all(label and shape is not None for label, shape in results):
         results, dependent = [(label, None) for label, _ in results], []
-    shown = {
-        name: given[name] if given.get(name) is not None else value
-        for name, value in sizes.values.items()
-    }
+    # The example's numbers may restrict sizes that are free with those of `sizes`.
+    tensors = [one.name for one in subject.arguments if one.is_tensors]
+    seen = {name: given[name] for name in tensors if given.get(name) is not None}
+    shown = {**sizes.values, **seen}
     return writing.Draft(
         subject,
         shown,

@@ -255,3 +255,10 @@ def test_a_draft_passes_the_checks_as_it_is(name, tmp_path):
     (operator,) = import_operators(str(file)).operators
     report = checks.run(operator, select=["reference", "validation"], isolate=False, seconds=200)
     assert report.ok, report.explain()
+
+
+def test_the_case_of_a_draft_is_allowed_by_it():
+    """A number that has to divide sizes is drafted as 1, where it leaves all sizes free."""
+    drafted = draft_operator("aten::pixel_unshuffle")
+    assert "downscale_factor: Annotated[int, Between(1, 1)]" in drafted
+    assert '"downscale_factor": 1,' in drafted
