@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import torch
 from jaxtyping import Float32, Int32
 from pairs import PAIRS, Pair
 from torch import Tensor
@@ -28,7 +29,8 @@ def doubled_images(x: Float32[Tensor, "N C H W"]) -> Float32[Tensor, "N C H W"]:
 
 
 def transposed(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "C N"]:
-    return x.t().contiguous()
+    # The result of one row is new memory too.
+    return x.t().clone(memory_format=torch.contiguous_format)
 
 
 def summed(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N"]:

@@ -52,12 +52,12 @@ def three_nn(
     return found[:, :3].sqrt(), index[:, :3].int()
 
 
-def native(kind, file, reference=doubled, *, row="", strided=False):
+def native(kind, file, reference=doubled, *, row="", strided=False, tags=()):
     """Plant the fault of a file in ``native/``."""
     twins = []
     for suffix, flags in (("wrong", ["-DWRONG"]), ("right", [])):
         name = f"{file}__{suffix}"
-        operator = opsmith.op(f"faults::{name}")(reference)
+        operator = opsmith.op(f"faults::{name}", tags=tags)(reference)
         operator.register_kernel(
             "cpu",
             source=FOLDER / f"{file}.cpp",
@@ -97,7 +97,9 @@ native("threads", "late_write")
 # The last row of each thread's part: with one thread too, so that every call is wrong.
 native("values", "last_row", doubled_rows, row="reference")
 native("threads", "by_pieces", row="determinism")
-native("threads", "columns_together", column_sums, row="schedules")
+# The right twin adds atomically, in whatever order.
+BITWISE = (torch.Tag.nondeterministic_bitwise,)
+native("threads", "columns_together", column_sums, row="schedules", tags=BITWISE)
 for file in (
     "scratch_kept",
     "memory_leak",

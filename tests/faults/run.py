@@ -99,7 +99,7 @@ def rows() -> list[str]:
 
 
 def failures(several: list, seed: int, everything: bool) -> dict[str, list[checks.Row]]:
-    """The rows that fail, by operator.
+    """The rows that fail, and those that do not run because of them, by operator.
 
     Args:
         several: pairs of one kind. Starting a run takes seconds, so they share one; but a wrong
@@ -148,7 +148,9 @@ def _failures(
         return {}
     limit = 3.0 if kind == HANGING else 60.0
     report = checks.run(operators, select=select, seed=seed, time_limit=limit)
-    return {o.name: [r for r in report.failures if r.operator == o.name] for o in operators}
+    # A row that does not run, as another one that it rests on fails, misses nothing.
+    said = [row for row in report.rows if row.status in ("failed", "not run")]
+    return {o.name: [r for r in said if r.operator == o.name] for o in operators}
 
 
 def emulated(only: str, seeds: Sequence[int]) -> tuple[int, list, list]:
@@ -203,9 +205,9 @@ def main() -> int:
             seen: set[str] = set()
             always = True
             for seed, failed in by_seed.items():
-                rows = {row.check for row in failed[pair.wrong.name]}
-                seen |= rows
-                if not rows or (pair.row and pair.row not in rows):
+                rows = {row.check: row.status for row in failed[pair.wrong.name]}
+                seen |= {name for name, status in rows.items() if status == "failed"}
+                if "failed" not in rows.values() or (pair.row and pair.row not in rows):
                     always = False
                     missed.append((pair.name, seed))
                 for row in failed[pair.right.name]:
