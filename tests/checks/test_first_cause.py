@@ -93,6 +93,21 @@ def test_rows_whose_results_are_wrong_with_those_of_a_plain_call_do_not_run():
     assert {row.message for row in report.rows[2:]} == {"not run because of reference"}
 
 
+def test_a_dtype_that_the_kernel_lacks_is_told_once_and_not_by_its_gradient():
+    @opsmith.op("first_cause::lacks_half", autograd="reference")
+    def lacks_half(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        return x * 2
+
+    @lacks_half.register_kernel("cpu")
+    def _(x: Tensor) -> Tensor:
+        if x.dtype == torch.float16:
+            raise NotImplementedError("not implemented for 'Half'")
+        return x * 2
+
+    report = checks.run([lacks_half], select=["reference", "gradient"], examples=8, isolate=False)
+    assert [row.check for row in report.failures] == ["reference"]
+
+
 def test_first_ends_with_the_first_failure_of_each_operator():
     def wrong(x: Tensor) -> Tensor:
         return x * 3

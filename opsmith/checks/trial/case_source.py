@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from opsmith.checks.cases.reruns.stored_cases import Stored
 
 
-#: Largest number of elements of results whose shapes are not declared, and how many samples may
-#: have more before no further ones are drawn.
+#: The most elements of results whose shapes are not declared, and the most samples that have more.
 _MOST_RESULTS, _MOST_VAST = 1 << 18, 10
 #: Seconds in which one case is repeated.
 _REPEAT_SECONDS = 5.0

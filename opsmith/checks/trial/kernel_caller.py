@@ -71,9 +71,8 @@ class KernelCaller:
 
         Raises:
             Failure: with `keep`, a result of an earlier call has changed.
-            RefusedError: the kernel raises, and the reference raises in the same dtypes, although
-                the kernel has taken others in them: a matrix that is singular in single precision
-                may have an inverse in double precision.
+            RefusedError: kernel and reference raise in dtypes in which the kernel took other calls:
+                for a matrix that is singular in single precision, not in double precision.
         """
         dtypes = tuple(tensor.dtype for _, tensor in every_tensor_in(arguments))
         try:

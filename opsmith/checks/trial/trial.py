@@ -15,7 +15,7 @@ from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import Subject
 from opsmith.checks.isolation.call_ways import PLAIN
 from opsmith.checks.numerics.comparison import compare
-from opsmith.checks.numerics.oracle import Expected
+from opsmith.checks.numerics.oracle import Expected, RefusedError
 from opsmith.checks.report.case_counts import CaseCounts
 from opsmith.checks.report.rows import Status
 from opsmith.checks.trial.attribution import Attribution
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 #: The codes of calls that are not plain.
 _NOT_PLAIN = (
+    "OPS-GRADIENT-RAISED",
     "OPS-LAYOUT-STRIDE",
     "OPS-STATE-MODE",
     "OPS-TARGET-WRONG",
@@ -253,8 +254,10 @@ class Trial:
         except Failure as plain:
             plain.case = case
             return plain
-        except Exception:
+        except RefusedError:
             return failure
+        except Exception as error:
+            return Failure(raised(error), case, code=self.attribution.raises)
         failure.code = "OPS-LAYOUT-STRIDE" if laid_out else failure.code
         return failure
 
