@@ -161,7 +161,7 @@ class CaseSource:
             self.sampler.sample(wider, test, examples, wanted.dtype, size)
 
     def _small(self, body: Callable[[Case], None]) -> Callable[[Case], None]:
-        """Return the test of a search: it runs `body` on cases whose results are no vast ones.
+        """Return the test of a search, which runs `body` where results are not vast.
 
         Results whose shapes the declaration leaves out may have the square of a size, or of a
         number that a row asks for.
