@@ -146,11 +146,7 @@ class _Asked:
         for constraint in self.parameter.constraints:
             match constraint:
                 case Order():
-                    ends = [
-                        None if end is None else int(end.number(self.dims, self.arguments))
-                        for end in (constraint.first, constraint.last)
-                    ]
-                    return self._sorted(rng, lowest, highest, ends, constraint.strict)
+                    return self._sorted(constraint, rng, lowest, highest)
                 case Sum():
                     bounded = any(range_.high is not None for range_ in self.parameter.ranges)
                     most = highest if bounded else info.max
@@ -175,15 +171,11 @@ class _Asked:
         share = torch.rand(self.shape, generator=self.generator, dtype=torch.float64)
         return (lowest + torch.floor(share * (room - lowest + 1)).to(torch.int64)).to(self.dtype)
 
-    def _sorted(
-        self,
-        rng: random.Random,
-        lowest: int,
-        highest: int,
-        ends: list[int | None],
-        strict: bool,
-    ) -> Tensor:
-        first, last = ends
+    def _sorted(self, order: Order, rng: random.Random, lowest: int, highest: int) -> Tensor:
+        first, last = (
+            None if end is None else int(end.number(self.dims, self.arguments))
+            for end in (order.first, order.last)
+        )
         if first is not None:
             highest = max(highest, first + 100)
         if last is not None:
@@ -192,7 +184,7 @@ class _Asked:
         count, limits = self.shape[-1], (lowest, highest)
         return self._stacked(
             lambda: integer_runs.increasing(
-                rng, count, *limits, first=first, last=last, strict=strict
+                rng, count, *limits, first=first, last=last, strict=order.strict
             ),
             self.shape[:-1],
         )

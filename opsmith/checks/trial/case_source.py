@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 #: The most elements of results whose shapes are not declared, and the most samples that have more.
 _MOST_RESULTS, _MOST_VAST = 1 << 18, 10
+#: A sample of so few elements runs whatever a fake kernel says, which may be wrong.
+_FEW = 64
 #: Seconds in which one case is repeated.
 _REPEAT_SECONDS = 5.0
 #: The beginning of the message where the reference accepts no sample.
@@ -98,6 +100,7 @@ class CaseSource:
         # The first sample of a search is the simplest that there is.
         share = max(min(total, 2), round(total / len(every))) if every else 0
         for dtype in every:
+            wanted = replace(selection.wanted or Wanted(), dtype=dtype, seed=self.settings.seed)
             if selection.registered_cases:
                 self._author(body, dtype, selection, share)
             if not self.only_registered and total:
@@ -105,8 +108,8 @@ class CaseSource:
                     lambda wanted: cases(self.operator.signature, wanted).filter(
                         selection.keep or (lambda _: True)
                     ),
-                    self._small(body),
-                    replace(selection.wanted or Wanted(), dtype=dtype, seed=self.settings.seed),
+                    self._small(body, wanted),
+                    wanted,
                     share,
                     size_of,
                 )
@@ -160,17 +163,18 @@ class CaseSource:
             wider = strategy(replace(wanted, sizes=wanted.sizes + larger))
             self.sampler.sample(wider, test, examples, wanted.dtype, size)
 
-    def _small(self, body: Callable[[Case], None]) -> Callable[[Case], None]:
+    def _small(self, body: Callable[[Case], None], wanted: Wanted) -> Callable[[Case], None]:
         """Return the test of a search, which runs `body` where results are not vast.
 
-        Results whose shapes the declaration leaves out may have the square of a size, or of a
-        number that a row asks for.
+        Results of undeclared shapes may have the square of a size, or of a number.
         """
         vast, before = 0, self.counts.ran
+        few = 0 if wanted.forced or wanted.given else _FEW
 
         def run(case: Case) -> None:
             nonlocal vast
-            if not self.operator.signature.shaped and self._results(case) > _MOST_RESULTS:
+            undeclared = case.numel > few and not self.operator.signature.shaped
+            if undeclared and self._results(case) > _MOST_RESULTS:
                 vast += 1
                 if vast > _MOST_VAST + self.counts.ran - before:
                     raise NothingTakenError

@@ -15,7 +15,7 @@ from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import Subject
 from opsmith.checks.isolation.call_ways import PLAIN
 from opsmith.checks.numerics.comparison import compare
-from opsmith.checks.numerics.oracle import Expected, RefusedError
+from opsmith.checks.numerics.oracle import Expected
 from opsmith.checks.report.case_counts import CaseCounts
 from opsmith.checks.report.rows import Status
 from opsmith.checks.trial.attribution import Attribution
@@ -250,14 +250,14 @@ class Trial:
         self.attribution.wrong, self.attribution.raises = "", "OPS-CALL-RAISED"
         self.kernel.way = PLAIN
         try:
-            self.compare(self.run(self.make(case)), self.truth(case), "called plainly")
+            with self.attribution.blaming("", None):
+                found = self.run(self.make(case))
+            self.compare(found, self.truth(case), "called plainly")
         except Failure as plain:
             plain.case = case
             return plain
-        except RefusedError:
+        except Exception:
             return failure
-        except Exception as error:
-            return Failure(raised(error), case, code=self.attribution.raises)
         failure.code = "OPS-LAYOUT-STRIDE" if laid_out else failure.code
         return failure
 
