@@ -28,6 +28,17 @@ _aten, _prims = torch.ops.aten, torch.ops.prims
 _SUMS = (_aten.sum, _prims.sum, _aten.mean)
 #: Sums of products. PyTorch decomposes others (``addmm``, ``einsum``, ``linear``) to these.
 _PRODUCTS = (_aten.mm, _aten.bmm)
+#: Operators of LAPACK, whose errors are relative to the norm of a matrix and not to its elements.
+_MATRIX = frozenset(
+    f"aten::{name}"
+    for name in (
+        "_linalg_det _linalg_eigh _linalg_slogdet _linalg_solve_ex _linalg_svd cholesky "
+        "cholesky_inverse cholesky_solve geqrf linalg_cholesky_ex linalg_eig linalg_eigh "
+        "linalg_eigvals linalg_householder_product linalg_inv_ex linalg_ldl_factor_ex "
+        "linalg_ldl_solve linalg_lstsq linalg_lu linalg_lu_factor_ex linalg_lu_solve "
+        "linalg_matrix_exp linalg_qr linalg_solve_triangular lu_solve ormqr triangular_solve"
+    ).split()
+)
 #: Largest number of products whose rounding errors are sampled one by one.
 _MOST_PRODUCTS = 1 << 20
 #: Largest number of terms that a kernel may add up in half precision.
@@ -51,7 +62,7 @@ class StepByStep(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Call an operator, and change its results in place."""
-        args, named = self.takes(args, dict(kwargs or {}))
+        args, named = self.takes(func, args, dict(kwargs or {}))
         packet = func.overloadpacket
         whole = (*_SUMS, *_PRODUCTS, *_RUNNING)
         kept = packet in whole or overload_schema(func).name in self.whole
@@ -71,7 +82,7 @@ class StepByStep(TorchDispatchMode):
                     self.gave(tensor)
         return returned
 
-    def takes(self, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def takes(self, func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Change the arguments of an operator."""
         return args, kwargs
 
@@ -134,12 +145,18 @@ class RandomRounding(StepByStep):
         self._in_order = in_order and dtype == torch.float32
         self._of_infinite = math.nan if may_cancel else 0.0
 
-    def takes(self, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def takes(self, func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Round the numbers among the arguments of an operator."""
-        return (
-            tuple(self._number(value) for value in args),
-            {name: self._number(value) for name, value in kwargs.items()},
-        )
+        change = self._matrix if overload_schema(func).name in _MATRIX else self._number
+        return tuple(map(change, args)), {name: change(one) for name, one in kwargs.items()}
+
+    def _matrix(self, value: Any) -> Any:
+        """Move every element of a matrix by a unit of the matrix's norm (Higham 2002, 19.3)."""
+        if not is_wide(value) or value.dim() < 2:
+            return value
+        norm = value.norm(dim=(-2, -1), keepdim=True)
+        noise = torch.rand(value.shape, generator=self._generator, dtype=torch.float64) - 0.5
+        return value + self._times * self._eps * norm * noise
 
     def _number(self, value: Any) -> Any:
         if not isinstance(value, float) or not math.isfinite(value) or self._is_double:
@@ -156,6 +173,9 @@ class RandomRounding(StepByStep):
             self._round_partial_sums(packet, args, returned)
         if packet in _PRODUCTS and returned.dtype == torch.float64:
             self._round_products(args[0], args[1], returned)
+        if overload_schema(func).name in _MATRIX:
+            for one in filter(is_wide, tree_leaves(returned)):
+                one.copy_(self._matrix(one))
         if overload_schema(func).name in self.whole and is_wide(returned):
             noise = torch.rand(returned.shape, generator=self._generator, dtype=torch.float64)
             unit = min(self._eps, torch.finfo(torch.float32).eps)

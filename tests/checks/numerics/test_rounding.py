@@ -134,3 +134,22 @@ def test_what_double_precision_amplifies_to_noise_is_no_fault():
     assert compare([otherwise(x, 60) + 8], noise).problem is not None
     assert compare([otherwise(x, 5)], exact).problem is None
     assert compare([otherwise(x, 5) * (1 + 1e-11)], exact).problem is not None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_inverse_is_as_exact_as_its_matrix_is_large(seed):
+    """LAPACK's, by elimination, and one by Householder's reflections differ in small elements."""
+
+    @opsmith.op("rounding::inverse")
+    def inverse(x: Float32[Tensor, "B 4 4"]) -> Float32[Tensor, "B 4 4"]:
+        return torch.linalg.inv(x)
+
+    x = torch.randn(300, 4, 4, generator=torch.Generator().manual_seed(seed))
+    q, r = torch.linalg.qr(x)
+    right = torch.linalg.solve_triangular(r, q.mT, upper=True)
+    truth = expected_of(inverse, {"x": x})
+    assert compare([right], truth).problem is None
+    assert compare([right.bfloat16().float()], truth).problem is not None
+    refined = right + 1e-4 * torch.randn(300, 4, 4)
+    assert compare([refined], truth).problem is not None
+    assert compare([refined @ (2 * torch.eye(4) - x @ refined)], truth).problem is None
