@@ -79,6 +79,8 @@ def described(
     }
     where = limits.nonempty_results(subject, sizes, scalars, worded or ())
     dependent, worded = _data_dependent(subject, sizes, worded)
+    if worded and _options_unseen(subject, sizes.values, worded):
+        worded = None
     if worded and not dependent:
         fewer = [{**sizes.values, k: v[:1]} for k, v in sizes.values.items() if _is_specs(v)]
         if any(_differs(subject, worded, sizes.all, call) for call in fewer):
@@ -186,6 +188,22 @@ def _shapes(
         worded = dimensions.result_shapes(sizes, fewer, named, results)
         found.update(pins)
     return shapes, worded
+
+
+def _options_unseen(
+    subject: Origin, values: Mapping[str, Any], worded: Sequence[str | None]
+) -> bool:
+    """Return whether other options, which no call has shown, may give results of other shapes.
+
+    A result that is always empty is one that another option may fill; and a flag may need a tensor
+    that the example leaves out (`training=False` takes the running mean).
+    """
+    flags = [one.name for one in subject.arguments if one.kind == "bool"]
+    if flags or any(one.kind == "str" for one in subject.arguments):
+        if any(word and "0" in word.split() for word in worded):
+            return True
+    absent = any(one.is_tensors and values[one.name] is None for one in subject.arguments)
+    return absent and not all(subject.takes([{**values, one: not values[one]} for one in flags]))
 
 
 def _is_specs(value: Any) -> bool:

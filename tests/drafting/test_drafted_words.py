@@ -113,6 +113,14 @@ def valid(x, window):
     return (x.unfold(0, len(window), 1) * window).sum(1)
 
 
+def reserved(x):
+    return x + 1, x.new_empty(0)
+
+
+def named(x, mode=None):
+    return x + 1, x if mode == "full" else x.new_empty(0)
+
+
 KERNELS = {
     "halves(Tensor x) -> Tensor": halves,
     "grouped(Tensor x, int groups) -> Tensor": grouped,
@@ -131,6 +139,8 @@ KERNELS = {
     "counted(Tensor x) -> Tensor": counted,
     "weighted(Tensor x, Tensor? weights=None) -> Tensor": weighted,
     "widened(Tensor x, bool wide=False) -> Tensor": widened,
+    "reserved(Tensor x) -> (Tensor, Tensor)": reserved,
+    "named(Tensor x, str? mode=None) -> (Tensor, Tensor)": named,
     "finite(Tensor x) -> Tensor": finite,
     "without_nan(Tensor x) -> Tensor": without_nan,
     "valid(Tensor x, Tensor window) -> Tensor": valid,
@@ -208,6 +218,9 @@ def defined():
         ("counted", ['data_dependent=("K",)', "(only=True)", ') -> Int64[Tensor, "K"]:']),
         ("weighted", ['    weights: Float[Tensor, "N"] | None = None,', ") -> Tensor:"]),
         ("widened", ["    wide: bool = False,", ") -> Tensor:"]),
+        ("reserved", [') -> tuple[Float[Tensor, "N C"], Float[Tensor, "0"]]:']),
+        # Another option may fill what is empty, or need a tensor that is not there.
+        ("named", [") -> tuple[Tensor, Tensor]:"]),
         (
             "finite",
             [
@@ -262,3 +275,19 @@ def test_the_case_of_a_draft_is_allowed_by_it():
     drafted = draft_operator("aten::pixel_unshuffle")
     assert "downscale_factor: Annotated[int, Between(1, 1)]" in drafted
     assert '"downscale_factor": 1,' in drafted
+
+
+@pytest.mark.parametrize(
+    ("name", "example"),
+    [
+        ("unique_consecutive", "torch.rand(4, 6)"),
+        (
+            "native_batch_norm",
+            "torch.rand(4, 6), torch.rand(6), torch.rand(6), None, None, True, 0.5, 0.5",
+        ),
+    ],
+)
+def test_sizes_that_an_option_decides_are_left_out(name, example):
+    """A result is empty until a flag asks for it; or the flag needs a tensor that is not there."""
+    drafted = draft_operator(f"aten::{name}", example)
+    assert ") -> tuple[Tensor, Tensor, Tensor]:" in drafted
