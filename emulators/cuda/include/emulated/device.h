@@ -180,58 +180,51 @@ inline void __threadfence_system() { emulated::fence(emulated::Scope::device); }
 // CUDA guarantees only the caller's own lane in __activemask.
 inline opsmith_mask __activemask() { return opsmith_mask{1} << emulated::lane_number(); }
 
-#define OPSMITH_SHUFFLED "CUDA's shuffles take numbers; those of cooperative groups take more"
+namespace emulated {
+
+// Exchange values, and return that of the lane that `source` names, given the caller's own.
+template <bool any_type, typename T, typename Source>
+T shuffle(LaneMask mask, T value, const char* what, Place place, Source source) {
+  static_assert(any_type || is_shuffled<T>,
+                "CUDA's shuffles take numbers; those of cooperative groups take more");
+  OPSMITH_IN_PARTS((shuffle<true>(mask, part, what, place, source))) {
+    const Lanes lanes = exchange(mask, to_bits(value), what, place);
+    const unsigned from = source(lanes.lane);
+    return from == lanes.lane ? value : from_bits<T>(value_of(lanes, from, what, place));
+  }
+}
+
+}  // namespace emulated
+
 template <typename T, bool any_type = false>
 T __shfl_sync(opsmith_mask mask, T value, int source, int width = warpSize,
               opsmith_place place = emulated::here()) {
-  static_assert(any_type || emulated::is_shuffled<T>, OPSMITH_SHUFFLED);
-  OPSMITH_IN_PARTS((__shfl_sync<uint64_t, true>(mask, part, source, width, place))) {
-    const char* what = "__shfl_sync";
-    using namespace emulated;
-    const Lanes lanes = exchange(mask, to_bits(value), what, place);
-    const unsigned segment = lanes.lane / width * width;
-    return from_bits<T>(
-        value_of(lanes, segment + (static_cast<unsigned>(source) & (width - 1)), what, place));
-  }
+  return emulated::shuffle<any_type>(mask, value, "__shfl_sync", place, [=](unsigned lane) {
+    return lane / width * width + (source & (width - 1));
+  });
 }
 template <typename T, bool any_type = false>
 T __shfl_down_sync(opsmith_mask mask, T value, unsigned delta, int width = warpSize,
                    opsmith_place place = emulated::here()) {
-  static_assert(any_type || emulated::is_shuffled<T>, OPSMITH_SHUFFLED);
-  OPSMITH_IN_PARTS((__shfl_down_sync<uint64_t, true>(mask, part, delta, width, place))) {
-    const char* what = "__shfl_down_sync";
-    using namespace emulated;
-    const Lanes lanes = exchange(mask, to_bits(value), what, place);
-    const unsigned within = lanes.lane % width;
-    if (within + delta >= static_cast<unsigned>(width)) return value;
-    return from_bits<T>(value_of(lanes, lanes.lane + delta, what, place));
-  }
+  return emulated::shuffle<any_type>(mask, value, "__shfl_down_sync", place, [=](unsigned lane) {
+    return lane % width + delta >= static_cast<unsigned>(width) ? lane : lane + delta;
+  });
 }
 template <typename T, bool any_type = false>
 T __shfl_up_sync(opsmith_mask mask, T value, unsigned delta, int width = warpSize,
                  opsmith_place place = emulated::here()) {
-  static_assert(any_type || emulated::is_shuffled<T>, OPSMITH_SHUFFLED);
-  OPSMITH_IN_PARTS((__shfl_up_sync<uint64_t, true>(mask, part, delta, width, place))) {
-    const char* what = "__shfl_up_sync";
-    using namespace emulated;
-    const Lanes lanes = exchange(mask, to_bits(value), what, place);
-    if (lanes.lane % width < delta) return value;
-    return from_bits<T>(value_of(lanes, lanes.lane - delta, what, place));
-  }
+  return emulated::shuffle<any_type>(mask, value, "__shfl_up_sync", place, [=](unsigned lane) {
+    return lane % width < delta ? lane : lane - delta;
+  });
 }
 template <typename T, bool any_type = false>
 T __shfl_xor_sync(opsmith_mask mask, T value, int lane_mask, int width = warpSize,
                   opsmith_place place = emulated::here()) {
-  static_assert(any_type || emulated::is_shuffled<T>, OPSMITH_SHUFFLED);
-  OPSMITH_IN_PARTS((__shfl_xor_sync<uint64_t, true>(mask, part, lane_mask, width, place))) {
-    const char* what = "__shfl_xor_sync";
-    using namespace emulated;
-    const Lanes lanes = exchange(mask, to_bits(value), what, place);
-    const unsigned source = lanes.lane ^ static_cast<unsigned>(lane_mask);
+  return emulated::shuffle<any_type>(mask, value, "__shfl_xor_sync", place, [=](unsigned lane) {
+    const unsigned source = lane ^ static_cast<unsigned>(lane_mask);
     // The lanes of earlier segments may be read, those of later segments not.
-    if (source >= (lanes.lane / width + 1) * width) return value;
-    return from_bits<T>(value_of(lanes, source, what, place));
-  }
+    return source >= (lane / width + 1) * width ? lane : source;
+  });
 }
 
 inline opsmith_mask __ballot_sync(opsmith_mask mask, int predicate,
