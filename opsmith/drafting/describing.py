@@ -199,9 +199,9 @@ def _options_unseen(
     that the example leaves out (`training=False` takes the running mean).
     """
     flags = [one.name for one in subject.arguments if one.kind == "bool"]
-    if flags or any(one.kind == "str" for one in subject.arguments):
-        if any(word and "0" in word.split() for word in worded):
-            return True
+    optional = flags or any(one.kind == "str" for one in subject.arguments)
+    if optional and any(word and "0" in word.split() for word in worded):
+        return True
     absent = any(one.is_tensors and values[one.name] is None for one in subject.arguments)
     return absent and not all(subject.takes([{**values, one: not values[one]} for one in flags]))
 

@@ -171,6 +171,7 @@ WORDS = {
     "adopted": "PyTorch's, as `opsmith adopt` drafts them",
     "kernel": "PyTorch's as kernels, with its decomposition or itself as the reference",
     "numpy": "PyTorch's as kernels, with its test suite's NumPy or SciPy as the reference",
+    "jax": "PyTorch's as kernels, with JAX's formula as the reference",
     "onnx": "PyTorch's as kernels, with ONNX's backend tests as cases and its evaluator",
     "library": 'PyTorch\'s as C++ behind `api="torch"`, with its decomposition or itself',
     "formula": "C++'s standard functions in a loop, with PyTorch's operator as the reference",

@@ -29,6 +29,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1])]
 import corpus_compiled  # noqa: E402
 import corpus_drawn  # noqa: E402
 import corpus_house  # noqa: E402
+import corpus_jax  # noqa: E402
 import corpus_onnx  # noqa: E402
 import corpus_page  # noqa: E402
 import corpus_results  # noqa: E402
@@ -38,7 +39,7 @@ import torch  # noqa: E402
 from opsmith.operators.adoption.adopt import overload_of  # noqa: E402
 
 _HELP = "quick: without the rows that compile or export; long: those alone"
-KINDS = ("kernel", "adopted", "numpy", "onnx", "library", "formula", *corpus_house.KINDS)
+KINDS = ("kernel", "adopted", "numpy", "jax", "onnx", "library", "formula", *corpus_house.KINDS)
 #: Rows that have time for compilers, and leave them to the kernel.
 _CHEAP = ("side-effects", "statefulness")
 #: Operators that share one run, whose imports they share.
@@ -113,7 +114,11 @@ def labels(kinds: Sequence[str]) -> list[str]:
         elif kind == "onnx":
             found += [f"{kind}/{name}" for name in corpus_onnx.names_of()]
         else:
-            found += [f"{kind}/{one.name}" for one in drafted if kind != "numpy" or one.compared]
+            has = {
+                "numpy": lambda one: one.compared,
+                "jax": lambda one: corpus_jax.has(one.name),
+            }
+            found += [f"{kind}/{one.name}" for one in drafted if has.get(kind, bool)(one)]
     return found
 
 

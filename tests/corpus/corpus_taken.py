@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import corpus_compiled
+import corpus_jax
 import corpus_onnx
 import torch
 from corpus_suite import DRAFTS, Drafted, entries, index, stem_of
@@ -102,6 +103,18 @@ def numpy(name: str, module: str) -> Operator:
         return _like(found, like)
 
     return _declared("corpus_numpy", draft, reference, module, differentiable=False)
+
+
+def jax(name: str, module: str) -> Operator:
+    """Return an operator whose kernel is PyTorch's operator, and its reference JAX's formula."""
+    draft = draft_of(name)
+
+    def reference(*args: Any, **kwargs: Any) -> Any:
+        arguments = draft.arguments(args, kwargs)
+        found = corpus_jax.called(name, {key: _to_numpy(one) for key, one in arguments.items()})
+        return _like(found, draft.overload(*args, **kwargs))
+
+    return _declared("corpus_jax", draft, reference, module, differentiable=False)
 
 
 def onnx(name: str, module: str) -> Operator:

@@ -283,6 +283,10 @@ class Worker(Supervised):
         running, end = worst
         before = "" if running.key or check.name == "build" else ", before the first case"
         first, *said = end.how.split("\n")
+        # If the kernel runs in another process, the reference ended this one.
+        blameless = check.apart and end.code in ("OPS-CALL-CRASH", "OPS-CALL-EXIT")
+        if blameless:
+            first = f"the reference {first}"
         return Row(
             operator=subject.operator.name,
             kernel=subject.kernel,
@@ -293,7 +297,7 @@ class Worker(Supervised):
             message="\n".join([f"{first}{before}{note}", *said]),
             case=running.description,
             command=command_of(subject, check.name, settings),
-            where=subject.implementation.where,
+            where="" if blameless else subject.implementation.where,
             code=end.code,
             snippet=shown,
         )

@@ -450,3 +450,29 @@ def test_after_a_row_that_imported_the_compiler_no_row_imports_it_again(tmp_path
         at_first.setdefault(process, imported)
     # Each row, and the case that it failed with once more, alone.
     assert list(at_first.values()) == ["False", "True", "True", "True"]
+
+
+REFERENCE = """
+import os, torch, opsmith
+from jaxtyping import Float32
+from torch import Tensor
+
+@opsmith.op("worker::fragile")
+def fragile(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    os.abort()
+
+@fragile.register_kernel("cpu")
+def _(x):
+    return x * 2
+"""
+
+
+def test_a_reference_that_crashes_is_not_told_as_the_kernels_crash(tmp_path):
+    file = tmp_path / "fragile.py"
+    file.write_text(REFERENCE)
+    (operator,) = import_operators(str(file)).operators
+    (row,) = [
+        one for one in checks.run(operator, select=["reference"]).rows if one.kernel == "cpu"
+    ]
+    assert row.message.startswith("the reference crashed with signal 6 (SIGABRT)")
+    assert "kernel:" not in row.explain()
