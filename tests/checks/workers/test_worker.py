@@ -471,8 +471,6 @@ def test_a_reference_that_crashes_is_not_told_as_the_kernels_crash(tmp_path):
     file = tmp_path / "fragile.py"
     file.write_text(REFERENCE)
     (operator,) = import_operators(str(file)).operators
-    (row,) = [
-        one for one in checks.run(operator, select=["reference"]).rows if one.kernel == "cpu"
-    ]
+    (row,) = [one for one in checks.run(operator, select=["reference"]).rows if one.kernel == "cpu"]
     assert row.message.startswith("the reference crashed with signal 6 (SIGABRT)")
     assert "kernel:" not in row.explain()
