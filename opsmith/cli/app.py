@@ -9,7 +9,7 @@ import pkgutil
 import re
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer.core import TyperGroup
@@ -18,6 +18,10 @@ from opsmith.cli import commands, output
 from opsmith.cli.options import AsJson, Debug, Files, wants_tracebacks
 from opsmith.errors import INCOMPLETE, BuildError, MissingDependencyError, OpsmithError
 from opsmith.system.products import absent, from_other_packages
+from opsmith.untyped import Untyped
+
+if TYPE_CHECKING:
+    from opsmith.operators import Operator
 
 #: The class of mistakes on the command line, which typer raises and does not export.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -35,11 +39,11 @@ class _Commands(TyperGroup):
 
     _complete = False
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: object) -> list[str]:
         self._add_commands_of_others()
         return sorted(self.commands, key=[*_ORDER, *sorted(self.commands)].index)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+    def get_command(self, ctx: Untyped, cmd_name: str) -> Untyped:
         if cmd_name not in self.commands:
             self._add_commands_of_others()
         return super().get_command(ctx, cmd_name)
@@ -52,7 +56,7 @@ class _Commands(TyperGroup):
         for others in found.values():
             self.commands = {**typer.main.get_group(others).commands, **self.commands}
 
-    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+    def make_context(self, *args: Untyped, **kwargs: Untyped) -> Untyped:
         try:
             return super().make_context(*args, **kwargs)
         except _UsageError as error:
@@ -61,7 +65,7 @@ class _Commands(TyperGroup):
             output.say_error(_in_one_line(error))
             raise typer.Exit(2) from None
 
-    def _settings(self, ctx: Any) -> Any:
+    def _settings(self, ctx: object) -> object:
         """Return the defaults that the project sets for the options of commands."""
         from opsmith.cli import settings
 
@@ -82,7 +86,7 @@ class _Commands(TyperGroup):
             },
         )
 
-    def invoke(self, ctx: Any) -> Any:
+    def invoke(self, ctx: Untyped) -> Untyped:
         try:
             ctx.default_map = self._settings(ctx)
             return super().invoke(ctx)
@@ -103,7 +107,7 @@ class _Commands(TyperGroup):
             raise typer.Exit(1) from None
 
 
-def _in_one_line(error: Any) -> str:
+def _in_one_line(error: Untyped) -> str:
     """Return the message of a mistake on the command line, with the command that helps."""
     text = " ".join(error.format_message().split())
     text = _POSSIBLE.sub(lambda found: f"; did you mean {found[1].replace(', ', ' or ')}?", text)
@@ -248,7 +252,7 @@ def build(
     raise typer.Exit(1 if failed else INCOMPLETE if incomplete else 0)
 
 
-def _write_compile_commands(operators: list[Any]) -> None:
+def _write_compile_commands(operators: list["Operator"]) -> None:
     from opsmith.kernels import compile_commands, get_device
 
     # A device that this machine lacks may lack its compiler too, such as the NPU's.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import typer
 from typer.core import TyperCommand
 
 from opsmith.errors import OptionError
+from opsmith.untyped import Untyped
 
 _FOUND = "opsmith.extra"
 
@@ -24,7 +24,7 @@ class ExtraOptions(TyperCommand, ABC):
     def extra(self) -> Mapping[str, bool]:
         """Return the names of the options, and whether each takes a value."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Untyped, args: list[str]) -> list[str]:
         """Take the extra options out, and leave the rest to the parser."""
         own = {text for param in self.params for text in (*param.opts, *param.secondary_opts)}
         if any(_name(arg) is not None and arg.partition("=")[0] not in own for arg in args):

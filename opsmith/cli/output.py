@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import typer
 from rich.console import Console
@@ -14,6 +13,7 @@ from rich.text import Text
 
 from opsmith.errors import INCOMPLETE
 from opsmith.system.text import wrapped
+from opsmith.untyped import Untyped
 
 #: The width of tables is limited to this, also if stdout is a file, which has no width of its own.
 MAX_WIDTH = 100
@@ -33,7 +33,7 @@ def stderr() -> Console:
     return Console(file=sys.stderr, highlight=False)
 
 
-def say(message: str, **style: Any) -> None:
+def say(message: str, **style: Untyped) -> None:
     """Print a message to stderr literally: without markup, and wrapped on a terminal only."""
     console = stderr()
     text = wrapped(message, console.width) if console.is_terminal else message
@@ -49,7 +49,7 @@ def say_error(message: str) -> None:
     console.print(Text.assemble((text[:6], "bold red"), text[6:]), soft_wrap=True)
 
 
-def write_reports(report: Any, page: Path | None, junit: Path | None) -> None:
+def write_reports(report: Untyped, page: Path | None, junit: Path | None) -> None:
     """Write a report of checks as a page and as JUnit's XML, where a file is named for it."""
     for path, write in ((page, report.to_html), (junit, report.to_junit)):
         if path is not None:
@@ -90,7 +90,7 @@ def progress(shared: Console | None = None) -> Iterator[Callable[[int, int, str]
         yield tell
 
 
-def schema_option(module: str) -> Any:
+def schema_option(module: str) -> Untyped:
     """Return the option that prints a module's JSON Schema, its `SCHEMA_FILE`."""
 
     def show(wanted: bool) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from opsmith.errors import OptionError, no_such
+from opsmith.untyped import Value
 
 #: The commands whose options a project may set. `judge` is left out, so that a project cannot
 #: change the options under which its own kernels are judged.
@@ -22,7 +22,7 @@ def project_file(folder: Path) -> Path | None:
     return None
 
 
-def settings(path: Path, options: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, Any]]:
+def settings(path: Path, options: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, Value]]:
     """Return the options that a project sets, by command and by parameter.
 
     Args:
@@ -41,7 +41,7 @@ def settings(path: Path, options: Mapping[str, Mapping[str, str]]) -> dict[str, 
             found = tomllib.load(file).get("tool", {}).get("opsmith", {})
     except tomllib.TOMLDecodeError as error:
         raise OptionError(f"{path}: {error}") from None
-    chosen: dict[str, dict[str, Any]] = {}
+    chosen: dict[str, dict[str, object]] = {}
     for command, values in found.items():
         if command not in COMMANDS:
             raise OptionError(f"{path}: [tool.opsmith]: {no_such('section', command, COMMANDS)}")

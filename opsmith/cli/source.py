@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 from opsmith.errors import LoadError
 from opsmith.operators import Operator
 from opsmith.sources.importing import import_all, import_module, raised
+from opsmith.untyped import Value
 
 _KEYS = ("model", "args", "kwargs", "dynamic_shapes")
 
 
-def load_source(source: str, *, operators: bool = False) -> dict[str, Any]:
+def load_source(source: str, *, operators: bool = False) -> dict[str, Value]:
     """Return arguments of `opsmith.export`: ``model``, ``args``, ``kwargs``, ``dynamic_shapes``."""
     import torch
 
@@ -62,7 +63,7 @@ def load_source(source: str, *, operators: bool = False) -> dict[str, Any]:
     return _described(source, returned)
 
 
-def _candidates(module: Any) -> list[str]:
+def _candidates(module: ModuleType) -> list[str]:
     """List the module's functions without arguments, and its programs."""
     from torch.export import ExportedProgram
 
@@ -81,7 +82,7 @@ def _candidates(module: Any) -> list[str]:
     ]
 
 
-def _described(source: str, returned: Any) -> dict[str, Any]:
+def _described(source: str, returned: object) -> dict[str, Value]:
     if isinstance(returned, dict):
         unknown = sorted(set(returned) - set(_KEYS))
         if unknown or "model" not in returned:

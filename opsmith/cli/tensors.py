@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opsmith.errors import ArgumentError
+from opsmith.untyped import Value
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,7 +28,7 @@ def read_inputs(files: Sequence[str], specs: Sequence[TensorSpec]) -> list[Tenso
     Raises:
         ArgumentError: a file cannot be read, or an input is missing; the message names it.
     """
-    named: dict[str, Any] = {}
+    named: dict[str, Value] = {}
     for position, given in enumerate(files):
         name, equals, file = given.partition("=")
         if not equals or Path(given).exists():
@@ -75,10 +76,9 @@ def write_outputs(path: Path, names: Sequence[str], tensors: Sequence[Tensor]) -
     narrow = [n for n, t in zip(names, tensors, strict=True) if t.dtype is torch.bfloat16]
     if narrow:
         raise ArgumentError(f"{path}: NumPy has no bfloat16 ({narrow[0]!r}); write a .pt file")
-    arrays: list[Any] = [tensor.numpy() for tensor in tensors]
+    arrays: list[Value] = [tensor.numpy() for tensor in tensors]
     if path.suffix == ".npz":
-        savez: Any = np.savez
-        savez(file, **dict(zip(names, arrays, strict=True)))
+        np.savez(file, **dict(zip(names, arrays, strict=True)))
     elif path.suffix == ".npy" and len(arrays) == 1:
         np.save(file, arrays[0])
     else:
@@ -86,7 +86,7 @@ def write_outputs(path: Path, names: Sequence[str], tensors: Sequence[Tensor]) -
     write_output(path, file.getvalue())
 
 
-def _read(file: str) -> Any:
+def _read(file: str) -> object:
     import numpy as np
     import torch
 

@@ -40,7 +40,7 @@ class _Watch(MetaPathFinder):
         spec = importlib.util.find_spec(fullname)
         if spec is None or spec.loader is None:
             return spec
-        loader: Any = spec.loader
+        loader: Any = spec.loader  # mypy allows no assignment to a method
         run = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:

@@ -6,9 +6,9 @@ import importlib
 import warnings
 from collections.abc import Collection
 from types import ModuleType
-from typing import Any
 
 from opsmith.errors import MissingDependencyError
+from opsmith.untyped import Untyped
 
 
 def import_product(module: str, what: str) -> ModuleType:
@@ -35,7 +35,7 @@ def absent(error: ModuleNotFoundError, what: str) -> Exception:
 
 def from_other_packages(
     group: str, noun: str, kind: type, taken: Collection[str] = ()
-) -> tuple[dict[str, Any], dict[str, str]]:
+) -> tuple[dict[str, Untyped], dict[str, str]]:
     """Return what other packages register by entry points; warn of what cannot be used.
 
     Args:
@@ -49,11 +49,11 @@ def from_other_packages(
     """
     from importlib import metadata
 
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     broken: dict[str, str] = {}
     for point in metadata.entry_points(group=group):
         try:
-            value: Any = point.load()
+            value: object = point.load()
             problem = ""
             if point.name in taken or point.name in found:
                 problem = "there is another of this name"

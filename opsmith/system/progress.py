@@ -8,15 +8,18 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING
 
 from opsmith.system.scratch import watched_environment
 from opsmith.system.stopwatch import spending
 
+if TYPE_CHECKING:
+    from rich.spinner import Spinner
+
 QUIET_SECONDS = 1.0
 """A program that takes longer is announced on the terminal."""
 #: The title that is on the terminal now.
-_shown: list[Any] = []
+_shown: list[Spinner] = []
 
 
 @spending("compiling")

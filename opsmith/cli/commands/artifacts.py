@@ -6,7 +6,7 @@ import importlib.util
 import statistics
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,7 @@ from opsmith.errors import (
     OpsmithError,
     OptionError,
 )
+from opsmith.untyped import Value
 
 if TYPE_CHECKING:
     from opsmith.targets.exporting.protocol import Option, Target
@@ -235,10 +236,10 @@ def _viewable(path: Path) -> Path:
     return opened.path(name)
 
 
-def _options(target: Target, given: extra.Found) -> dict[str, Any]:
+def _options(target: Target, given: extra.Found) -> dict[str, Value]:
     """Return the target's options by name, with their texts converted to values."""
     known = {option.name: option for option in target.options}
-    chosen: dict[str, Any] = {}
+    chosen: dict[str, Value] = {}
     texts: dict[str, list[str]] = {}
     for name, value in given:
         texts.setdefault(name, []).append("true" if value is None else value)
@@ -247,7 +248,7 @@ def _options(target: Target, given: extra.Found) -> dict[str, Any]:
     return chosen
 
 
-def _values(option: Option, texts: list[str]) -> Any:
+def _values(option: Option, texts: list[str]) -> object:
     """Return the value of an option that was given once for each of `texts`."""
     flag = f"--{option.name.replace('_', '-')}"
     named = [text for text in texts if "=" in text] if option.by_operator else []
@@ -261,7 +262,7 @@ def _values(option: Option, texts: list[str]) -> Any:
     return _value(option, plain[0], f"{flag} ")
 
 
-def _value(option: Option, text: str, where: str) -> Any:
+def _value(option: Option, text: str, where: str) -> object:
     if option.kind is bool:
         return text.lower() in ("1", "true", "yes", "on")
     try:

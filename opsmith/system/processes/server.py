@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from opsmith.system.processes.supervisor import answer, write_all
+from opsmith.untyped import Json
 
-Reply = tuple[dict[str, Any], bytes]
+Reply = tuple[dict[str, Json], bytes]
 """The fields of an answer, and the bytes that follow it."""
 
 
@@ -27,7 +28,7 @@ def empty_input() -> None:
     os.close(null)
 
 
-def each_request(requests: BinaryIO) -> Iterator[tuple[dict[str, Any], bytes]]:
+def each_request(requests: BinaryIO) -> Iterator[tuple[dict[str, Json], bytes]]:
     """Yield each request of a stream, and the bytes that follow it, until the stream ends."""
     for line in requests:
         request = json.loads(line)
@@ -35,7 +36,7 @@ def each_request(requests: BinaryIO) -> Iterator[tuple[dict[str, Any], bytes]]:
 
 
 def answer_all(
-    requests: BinaryIO, answers: int, reply: Callable[[dict[str, Any], bytes], Reply]
+    requests: BinaryIO, answers: int, reply: Callable[[dict[str, Json], bytes], Reply]
 ) -> None:
     """Answer requests until the input ends.
 

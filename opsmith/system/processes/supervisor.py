@@ -24,7 +24,7 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from opsmith.system.processes.child_main import prctl, signal_at_parents_end
 from opsmith.system.watchdog import be_supervised
@@ -149,7 +149,7 @@ def leave_after(work: Callable[[], object]) -> None:
         os._exit(code)
 
 
-def answer(answers: int, **message: Any) -> None:
+def answer(answers: int, **message: object) -> None:
     """Send one line of JSON, which no bytes follow unless it says how many."""
     write_all(answers, (json.dumps({"bytes": 0, **message}) + "\n").encode())
 

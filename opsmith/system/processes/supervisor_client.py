@@ -14,12 +14,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opsmith.system.processes.launch import Channel, Launch, Process
 from opsmith.system.processes.memory import MemoryBound
 from opsmith.system.scratch import make_again, make_scratch, remove
 from opsmith.system.stopwatch import spending
+from opsmith.untyped import Json
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -133,11 +134,11 @@ class Supervised:
 
     def ask(
         self,
-        request: Mapping[str, Any],
+        request: Mapping[str, object],
         payload: Sequence[bytes] = (),
         seconds: float = _START_SECONDS,
         bound: MemoryBound | None = None,
-    ) -> tuple[dict[str, Any], bytes]:
+    ) -> tuple[dict[str, Json], bytes]:
         """Send a request, and return the answer and the bytes that follow it.
 
         Args:
@@ -154,7 +155,7 @@ class Supervised:
 
     def tell(
         self,
-        request: Mapping[str, Any],
+        request: Mapping[str, object],
         payload: Sequence[bytes] = (),
         seconds: float = _START_SECONDS,
     ) -> None:
@@ -181,7 +182,7 @@ class Supervised:
 
     def receive(
         self, seconds: float, bound: MemoryBound | None = None
-    ) -> tuple[dict[str, Any], bytes]:
+    ) -> tuple[dict[str, Json], bytes]:
         """Return the next answer to the last request; see `ask`."""
         with self.reading():
             while True:
@@ -303,7 +304,7 @@ class Supervised:
         self._process = None
         make_again(self._folder)
 
-    def _read(self, seconds: float, bound: MemoryBound | None = None) -> dict[str, Any]:
+    def _read(self, seconds: float, bound: MemoryBound | None = None) -> dict[str, Json]:
         """Return the next message; raise `EndError` as `_wait` does."""
         self._wait(self._has_line, seconds, bound)
         line = self._take_bytes(self._pending.index(b"\n") + 1)

@@ -43,6 +43,8 @@ _MOST_DESCRIPTORS = 1 << 16
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
+Plan = dict[str, Any]  # the JSON of `policy.Box.plan`; this program imports nothing of opsmith
+
 
 class SandboxError(Exception):
     """A step into the sandbox failed."""
@@ -54,7 +56,7 @@ def main() -> None:
         enter(json.loads(given.read()))
 
 
-def enter(plan: dict[str, Any], become: Callable[[], object] | None = None) -> NoReturn:
+def enter(plan: Plan, become: Callable[[], object] | None = None) -> NoReturn:
     """Carry out a plan, and end this process with the command.
 
     Args:
@@ -86,9 +88,7 @@ def enter(plan: dict[str, Any], become: Callable[[], object] | None = None) -> N
     os._exit(os.waitstatus_to_exitcode(ended) & 0xFF)
 
 
-def _be_first(
-    plan: dict[str, Any], alive: int, outer: int, become: Callable[[], object] | None
-) -> NoReturn:
+def _be_first(plan: Plan, alive: int, outer: int, become: Callable[[], object] | None) -> NoReturn:
     """Be the first process of the sandbox: set it up, run the command, and watch it."""
     status = plan["status"]
     try:
@@ -122,7 +122,7 @@ def _be_first(
     os._exit(0)
 
 
-def _watched(plan: dict[str, Any], alive: int, command: int) -> dict[str, Any]:
+def _watched(plan: Plan, alive: int, command: int) -> dict[str, object]:
     """Wait for the command's end, and return how it ended."""
     poll = select.poll()
     poll.register(alive, 0)
@@ -185,7 +185,7 @@ def _end_children() -> None:
         time.sleep(0.001)
 
 
-def _run(plan: dict[str, Any], protected: list[int], become: Callable[[], object] | None) -> None:
+def _run(plan: Plan, protected: list[int], become: Callable[[], object] | None) -> None:
     """Become the command, without privileges."""
     os.setsid()
     _limit(plan)
@@ -213,7 +213,7 @@ def _run(plan: dict[str, Any], protected: list[int], become: Callable[[], object
     os.execve(plan["command"][0], plan["command"], plan["environment"])
 
 
-def _limit(plan: dict[str, Any]) -> None:
+def _limit(plan: Plan) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     most = plan["file_bytes"]
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
@@ -240,7 +240,7 @@ def _unshare() -> None:
     Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
 
 
-def _mount(plan: dict[str, Any]) -> None:
+def _mount(plan: Plan) -> None:
     """Make everything read-only, and hide folders below which only some places remain."""
     _bind("none", "/", _RECURSIVE | _PRIVATE)
     shown = {path: os.open(source, os.O_PATH) for path, source in plan["shown"].items()}
@@ -315,7 +315,7 @@ def _close_all_but(*kept: int) -> None:
         first = descriptor + 1
 
 
-def _tell(status: int, **message: Any) -> None:
+def _tell(status: int, **message: object) -> None:
     with contextlib.suppress(OSError):
         os.write(status, (json.dumps(message) + "\n").encode())
 

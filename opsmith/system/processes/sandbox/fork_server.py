@@ -23,7 +23,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from opsmith.system.processes.sandbox import enter
 from opsmith.system.processes.supervisor import leave_after
@@ -81,7 +81,7 @@ def _begin(module: str, parent: int, descriptors: Sequence[int]) -> NoReturn:
     enter.enter(told, become)
 
 
-def _run(module: str, plan: dict[str, Any]) -> None:
+def _run(module: str, plan: enter.Plan) -> None:
     """Run the module as a new Python would, with the arguments ``FD FOLDER``."""
     gc.enable()
     sys.argv[1:] = [*map(str, plan["descriptors"]), plan["folder"]]

@@ -14,10 +14,10 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from opsmith.system.processes.memory import available
 from opsmith.system.processes.sandbox import enter, seccomp
+from opsmith.untyped import Json
 
 #: Bytes of temporary files, of files in the home folder, and of shared memory.
 _TEMPORARY_BYTES, _HOME_BYTES, _SHARED_BYTES = 1 << 30, 256 << 20, 64 << 20
@@ -67,7 +67,7 @@ class Box:
     memory: int = 0
     last_id: int = 1
 
-    def plan(self, environment: Mapping[str, str]) -> dict[str, Any]:
+    def plan(self, environment: Mapping[str, str]) -> enter.Plan:
         """Return the folders and limits, as `enter` expects them."""
         temporary = Path(tempfile.gettempdir()).resolve()
         home = Path(environment.get("HOME", "/")).resolve()
@@ -186,7 +186,7 @@ class Sandboxed:
         """Wait until the process that entered the sandbox has ended."""
         raise NotImplementedError
 
-    def _hand_over(self, **more: Any) -> None:
+    def _hand_over(self, **more: object) -> None:
         """Write the plan, completed, where the process that enters the sandbox reads it."""
         os.write(self._give, json.dumps({**self._plan, **more}).encode())
 
@@ -195,7 +195,7 @@ class Sandboxed:
         for descriptor in (self._given, self._give, self._tell):
             os.close(descriptor)
 
-    def ended(self) -> dict[str, Any]:
+    def ended(self) -> dict[str, Json]:
         """Wait for the end, and return how the command ended.
 
         Returns:
