@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from opsmith.compat.torch_distributed import of_each_rank
 from opsmith.compat.torch_ops import overload_schema
 from opsmith.compat.torch_pytree import tree_leaves
+from opsmith.untyped import Args, Untyped, Value
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,9 @@ class Communication(TorchDispatchMode):
             found[one.kind] = found.get(one.kind, 0) + 1
         return found
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Untyped, types: Untyped, args: Value = (), kwargs: Value = None
+    ) -> Untyped:
         # DTensor has its turn first, and calls the collectives with tensors of the rank.
         if any(kind.__name__ == "DTensor" for kind in types):
             return NotImplemented
@@ -108,7 +111,7 @@ class Communication(TorchDispatchMode):
             self._note(kind, func, args)
         return func(*args, **(kwargs or {}))
 
-    def _note(self, kind: str, func: Any, args: Any) -> None:
+    def _note(self, kind: str, func: Untyped, args: Args) -> None:
         ranks = next(filter(None, map(_group_size, reversed(args))), 1)
         # In c10d, the first argument of a gather or scatter is the list of results.
         place = 1 if func.namespace == "c10d" and kind in ("all_gather", "reduce_scatter") else 0
@@ -116,7 +119,7 @@ class Communication(TorchDispatchMode):
         self.collectives.append(Collective(kind, ranks, sent(kind, ranks, given)))
 
 
-def kind_of(target: Any) -> str:
+def kind_of(target: object) -> str:
     """Return the kind of collective that an operator is; empty if it is none.
 
     Private: ``torch._ops.OpOverload``, since 1.11. Without it, no collective is recognised.
@@ -133,7 +136,7 @@ def _bytes(tensor: Tensor) -> int:
     return int(own.numel()) * own.element_size()
 
 
-def _group_size(value: Any) -> int | None:
+def _group_size(value: object) -> int | None:
     """Return the number of ranks of a process group, by its name or itself.
 
     Private: ``torch._C._distributed_c10d._resolve_process_group``, since 2.2. Without it, bytes are
@@ -151,7 +154,7 @@ def _group_size(value: Any) -> int | None:
             return None
     if isinstance(value, str):
         try:
-            return int(_resolve_process_group(cast(Any, value)).size())
+            return int(_resolve_process_group(cast(Untyped, value)).size())
         except RuntimeError:  # a text that names no group, such as the kind of reduction
             return None
     return None

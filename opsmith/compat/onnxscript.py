@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 from opsmith.compat.patch import Patch
+from opsmith.untyped import Untyped
 
 
 def constants_compared_by(is_close: Callable[..., bool]) -> Patch:
@@ -23,12 +23,12 @@ def constants_compared_by(is_close: Callable[..., bool]) -> Patch:
         is_close: has the parameters of ``math.isclose``.
     """
 
-    def matcher() -> Any:
+    def matcher() -> object:
         from onnxscript.rewriter import _matcher
 
         return _matcher
 
-    def changed(module: Any) -> Any:
+    def changed(module: object) -> Untyped:
         return SimpleNamespace(**{**vars(module), "isclose": is_close})
 
     return Patch(matcher, "math", changed)

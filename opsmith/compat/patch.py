@@ -6,7 +6,6 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 
 class Patch:
@@ -23,7 +22,7 @@ class Patch:
         make: receives the original and returns the replacement.
     """
 
-    def __init__(self, find: Callable[[], Any], name: str, make: Callable[[Any], Any]) -> None:
+    def __init__(self, find: Callable[[], object], name: str, make: Callable[..., object]) -> None:
         self._find, self._name, self._make = find, name, make
         self._lock = threading.Lock()
         self._blocks = 0

@@ -5,15 +5,16 @@ Every name exists in each release from 2.10 on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch._functorch.autograd_function import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
+
+from opsmith.untyped import Arguments, Untyped
 
 _is_grad_enabled = torch.is_grad_enabled
 
@@ -23,22 +24,22 @@ single_level = enable_single_level_autograd_function
 
 #: Private: ``torch.autograd.function._SingleLevelFunction``. A node for the current transform of
 #: `torch.func` only. Without it, operators have no gradient under ``torch.func.vjp``.
-SingleLevelFunction: Any = _SingleLevelFunction
+SingleLevelFunction: Untyped = _SingleLevelFunction
 
 #: Private: ``torch._C._any_requires_grad``. Without it, no call can tell whether
 #: to record a gradient.
-any_requires_grad: Any = torch._C._any_requires_grad
+any_requires_grad: Untyped = torch._C._any_requires_grad
 
 #: Private: ``torch._C._are_functorch_transforms_active``. Without it, tangents under
 #: ``torch.func.jvp`` are lost.
-in_transform: Any = torch._C._are_functorch_transforms_active
+in_transform: Untyped = torch._C._are_functorch_transforms_active
 
 #: Private: ``torch._C.TensorBase``, whose ``data`` detaches a tensor from the graph. Without it, a
 #: reference that uses ``.data`` silently has a gradient of zeros.
-data_of_tensor: Any = vars(torch._C.TensorBase)["data"].__get__
+data_of_tensor: Untyped = vars(torch._C.TensorBase)["data"].__get__
 
 
-def needs_derivative(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+def needs_derivative(args: Sequence[object], kwargs: Arguments) -> bool:
     """Return whether a call is recorded, or may carry tangents.
 
     Private: ``torch.autograd.forward_ad._current_level``. Without it, tangents under

@@ -6,71 +6,72 @@ Every name is in ``torch._C``, in each release from 2.10 on.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
+
+from opsmith.untyped import Untyped
 
 #: Private: ``torch._C._AutoDispatchBelowAutograd``. A block below the derivatives of PyTorch's own
 #: operators. Without it, the steps of a kernel are recorded in addition to its operator's
 #: derivative.
-below_autograd: Any = torch._C._AutoDispatchBelowAutograd
+below_autograd: Untyped = torch._C._AutoDispatchBelowAutograd
 
 #: Private: ``torch._C._after_autograd_keyset``. The keys after those of derivatives. Without it, an
 #: operator with a derivative cannot call its own kernel.
-after_autograd: Any = torch._C._after_autograd_keyset
+after_autograd: Untyped = torch._C._after_autograd_keyset
 
 #: Private: ``torch._C._AutoDispatchBelowADInplaceOrView``. A block below the counting of versions.
 #: Without it, writes into tensors go unnoticed, and gradients are silently wrong.
-below_versions: Any = torch._C._AutoDispatchBelowADInplaceOrView
+below_versions: Untyped = torch._C._AutoDispatchBelowADInplaceOrView
 
 #: Private: ``torch._C._after_ADInplaceOrView_keyset``. The keys after that of versions. See
 #: `below_versions`.
-after_versions: Any = torch._C._after_ADInplaceOrView_keyset
+after_versions: Untyped = torch._C._after_ADInplaceOrView_keyset
 
 #: Private: ``torch._C._ExcludeDispatchKeyGuard``. A block that skips keys. Without it, a cast by
 #: autocast calls itself endlessly.
-passing_over: Any = torch._C._ExcludeDispatchKeyGuard
+passing_over: Untyped = torch._C._ExcludeDispatchKeyGuard
 
 #: Private: ``torch._C._dispatch_tls_is_dispatch_key_excluded``. Without it, a kernel may receive
 #: tensors that are conjugated or negated lazily.
-is_passed_over: Any = torch._C._dispatch_tls_is_dispatch_key_excluded
+is_passed_over: Untyped = torch._C._dispatch_tls_is_dispatch_key_excluded
 
 #: Private: ``torch._C._SetExcludeDispatchKeyGuard``. A block that skips one key, or no longer skips
 #: it. See `is_passed_over`.
-set_passed_over: Any = torch._C._SetExcludeDispatchKeyGuard
+set_passed_over: Untyped = torch._C._SetExcludeDispatchKeyGuard
 
 #: Private: ``torch._C.DispatchKey.Conjugate``. See `is_passed_over`.
-CONJUGATE: Any = torch._C.DispatchKey.Conjugate
+CONJUGATE: Untyped = torch._C.DispatchKey.Conjugate
 
 #: Private: ``torch._C.DispatchKey.Negative``. See `is_passed_over`.
-NEGATIVE: Any = torch._C.DispatchKey.Negative
+NEGATIVE: Untyped = torch._C.DispatchKey.Negative
 
 #: Private: ``torch._C.DispatchKey.ZeroTensor``. Without it, each recorded call would examine all of
 #: its tensors for zero tensors without memory.
-ZERO_TENSOR: Any = torch._C.DispatchKey.ZeroTensor
+ZERO_TENSOR: Untyped = torch._C.DispatchKey.ZeroTensor
 
 #: Private: ``torch._C.DispatchKey.Meta``. Without it, an adopted operator gets a second fake kernel
 #: besides that of its library.
-META: Any = torch._C.DispatchKey.Meta
+META: Untyped = torch._C.DispatchKey.Meta
 
 #: Private: ``torch._C.DisableTorchFunctionSubclass``. A block in which tensor subclasses are
 #: treated as plain tensors. Without it, opsmith has no message for a subclass that refuses access.
-subclasses_as_tensors: Any = torch._C.DisableTorchFunctionSubclass
+subclasses_as_tensors: Untyped = torch._C.DisableTorchFunctionSubclass
 
 #: Private: ``torch._C._any_output_is_alias_to_input_or_output``, `None` in a release without it.
 #: Then the results of a Python kernel are examined in Python, which takes longer.
-share_memory: Any = getattr(torch._C, "_any_output_is_alias_to_input_or_output", None)
+share_memory: Untyped = getattr(torch._C, "_any_output_is_alias_to_input_or_output", None)
 
 #: Private: ``torch._C.parse_schema``. Without it, a declaration is not compared with the operator
 #: that exists.
-parse_schema: Any = torch._C.parse_schema
+parse_schema: Untyped = torch._C.parse_schema
 
 #: Private: ``torch._C._dispatch_has_kernel_for_dispatch_key``. Without it, opsmith cannot tell
 #: which devices an adopted operator runs on, nor whether it can be traced.
-has_kernel: Any = torch._C._dispatch_has_kernel_for_dispatch_key
+has_kernel: Untyped = torch._C._dispatch_has_kernel_for_dispatch_key
 
 
-def key_set(*names: str) -> Any:
+def key_set(*names: str) -> Untyped:
     """Return the set of some dispatch keys.
 
     Private: ``torch._C.DispatchKeySet``, ``torch._C.DispatchKey``. Without them, autocast does not
@@ -106,7 +107,7 @@ def is_defined(operator: str) -> bool:
     return True
 
 
-def schema_of(operator: str) -> Any:
+def schema_of(operator: str) -> Untyped:
     """Return the schema of an operator, ``namespace::name``, perhaps with ``.overload``.
 
     Private: ``torch._C._get_schema``. Without it, an AOTInductor artifact does not list the

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
 
 from torch import Tensor
+
+from opsmith.untyped import Untyped, Value
 
 #: The module of DTensor. Public; a text, since nothing here imports it.
 DTENSORS = "torch.distributed.tensor"
 
 
-def has_strategy(overload: Any) -> bool:
+def has_strategy(overload: object) -> bool:
     """Return whether an operator has a sharding rule by PyTorch's own registration.
 
     Private:
@@ -50,7 +51,7 @@ def group_without_others(count: int, rank: int = 0) -> Iterator[None]:
         dist.destroy_process_group()
 
 
-def as_every_rank(count: int) -> AbstractContextManager[Any]:
+def as_every_rank(count: int) -> AbstractContextManager[Untyped]:
     """Run operations in a block for every rank of a group, in this process; nothing is sent.
 
     Private: ``torch.distributed._local_tensor.LocalTensorMode``, since 2.10. Without it, the row
@@ -61,8 +62,8 @@ def as_every_rank(count: int) -> AbstractContextManager[Any]:
 
     class EveryRank(LocalTensorMode):
         def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
+            self, func: object, types: Untyped, args: Value = (), kwargs: Value = None
+        ) -> object:
             if func is torch.ops.aten.chunk.default:
                 # If parts differ in size, the ranks' lists of chunks differ in length. PyTorch
                 # fills up a split's lists with empty tensors, so replace the chunk by its split.
@@ -94,7 +95,7 @@ def of_each_rank(tensor: Tensor) -> list[Tensor]:
     return [tensor._local_tensors[rank] for rank in sorted(tensor._local_tensors)]
 
 
-def outside_modes() -> AbstractContextManager[Any]:
+def outside_modes() -> AbstractContextManager[Untyped]:
     """Run operations in a block on plain tensors, without the modes that are active.
 
     Private: ``torch.utils._python_dispatch._disable_current_modes``, since 2.10.

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 
+from opsmith.untyped import Untyped
 
-def settings() -> Any:
+
+def settings() -> Untyped:
     """Return the settings of Inductor.
 
     Private: ``torch._inductor.config``. Without it, models are compiled for another processor than
@@ -24,7 +25,7 @@ def settings() -> Any:
     return config
 
 
-def compile_and_package(program: ExportedProgram, path: str, configs: Mapping[str, Any]) -> None:
+def compile_and_package(program: ExportedProgram, path: str, configs: Mapping[str, object]) -> None:
     """Compile a model to a package.
 
     Private: ``torch._inductor.aoti_compile_and_package``. Without it, there is no AOTInductor.
@@ -42,7 +43,7 @@ def has_loader() -> bool:
     return hasattr(torch._C, "_aoti")
 
 
-def load_package(path: str) -> Any:
+def load_package(path: str) -> Untyped:
     """Load a package.
 
     Private: ``torch._C._aoti.AOTIModelPackageLoader``. Without it, there is no AOTInductor. The
@@ -90,12 +91,12 @@ def take_calls_that_write_nothing() -> None:
     original = ReplacementPatternEntry.replace_with_graph
 
     @functools.wraps(original)
-    def replace(match: Any, graph: Any, by: Any, *args: Any, **kwargs: Any) -> Any:
+    def replace(match: Untyped, graph: object, by: Untyped, *args: object, **how: object) -> object:
         if match.nodes[0].target is torch.ops.higher_order.auto_functionalized_v2:
             (output,) = (node for node in by.graph.nodes if node.op == "output")
             if isinstance(output.args[0], list | tuple) and len(output.args[0]) == 1:
                 output.args = ((*output.args[0], None),)
-        return original(match, graph, by, *args, **kwargs)
+        return original(match, graph, by, *args, **how)
 
     # A static method, which the name of the class finds in each call.
     ReplacementPatternEntry.replace_with_graph = staticmethod(replace)

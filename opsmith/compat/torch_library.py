@@ -6,11 +6,12 @@ Every name exists in each release from 2.10 on.
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import torch
 from torch._library import fake_class_registry, simple_registry
 from torch._library.custom_ops import CustomOpDef as _CustomOpDef
+
+from opsmith.untyped import Untyped
 
 #: Private: ``torch._library.custom_ops.CustomOpDef``, the result of ``torch.library.custom_op``.
 #: Without it, operators are not such objects, and torch.library's functions refuse them.
@@ -50,7 +51,7 @@ def destroy(library: torch.library.Library) -> None:
     library._destroy()
 
 
-def register_fake_class(name: str, fake: Any) -> None:
+def register_fake_class(name: str, fake: Untyped) -> None:
     """Register the class that traces run in place of a custom class.
 
     Private: ``torch._library.register_fake_class``. Without it, models with custom classes are not
@@ -59,7 +60,7 @@ def register_fake_class(name: str, fake: Any) -> None:
     torch._library.register_fake_class(name, fake)
 
 
-def class_maker(namespace: str, name: str) -> Any:
+def class_maker(namespace: str, name: str) -> Untyped:
     """Return the constructor of a custom class.
 
     Private: ``torch._C._get_custom_class_python_wrapper``. Without it, custom classes cannot be

@@ -10,9 +10,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Literal
 
 import torch
+
+from opsmith.untyped import Untyped
 
 #: Private: ``torch.onnx._internal.torchscript_exporter.registration``. See `registered_symbolics`.
 _REGISTRATION = "torch.onnx._internal.torchscript_exporter.registration"
@@ -20,7 +22,7 @@ _REGISTRATION = "torch.onnx._internal.torchscript_exporter.registration"
 _GLOBALS = "torch.onnx._internal.torchscript_exporter._globals"
 
 
-def registered_symbolics(name: str) -> dict[int, Callable[..., Any]]:
+def registered_symbolics(name: str) -> dict[int, Callable[..., Untyped]]:
     """Return the functions given to ``torch.onnx.register_custom_op_symbolic``, by opset.
 
     Private: ``torch.onnx._internal.torchscript_exporter.registration.registry``, whose groups store
@@ -33,7 +35,7 @@ def registered_symbolics(name: str) -> dict[int, Callable[..., Any]]:
 
 
 @contextmanager
-def symbolics_registered(functions: Mapping[tuple[str, int], Callable[..., Any]]) -> Iterator[None]:
+def symbolics_registered(functions: Mapping[tuple[str, int], Untyped]) -> Iterator[None]:
     """Register functions that make nodes for a block, and restore the earlier ones afterwards.
 
     Private: ``torch.onnx._internal.torchscript_exporter.registration.registry._registry``, from
@@ -84,7 +86,7 @@ def exports_by_torchscript(name: str, opset: int) -> bool:
     return bool(registration.registry.is_registered_op(name, opset))
 
 
-def exports_by_dynamo(overload: Any) -> bool:
+def exports_by_dynamo(overload: Untyped) -> bool:
     """Return whether the exporter that torch.onnx uses now has a translation of an operator.
 
     Private: ``torch.onnx._internal.exporter._registration.ONNXRegistry``. Without it, the exporter
@@ -98,7 +100,7 @@ def exports_by_dynamo(overload: Any) -> bool:
         return True
 
 
-def constant(value: Any, kind: str, name: str) -> Any:
+def constant(value: object, kind: str, name: str) -> Untyped:
     """Return the number that an argument of a node's function stands for.
 
     Private: ``torch.onnx.symbolic_helper._get_const``. Without it, opsmith's translations for the
@@ -114,7 +116,7 @@ def constant(value: Any, kind: str, name: str) -> Any:
     return symbolic_helper._get_const(value, kind, name)
 
 
-def parsed(value: Any, kind: Literal["b", "f"]) -> Any:
+def parsed(value: object, kind: Literal["b", "f"]) -> Untyped:
     """Return an argument as a Python value, as ``@parse_args`` does.
 
     Private: ``torch.onnx.symbolic_helper._parse_arg``. Without it, opsmith cannot refuse the modes
@@ -125,7 +127,7 @@ def parsed(value: Any, kind: Literal["b", "f"]) -> Any:
     return symbolic_helper._parse_arg(value, kind)
 
 
-def is_float(value: Any) -> bool:
+def is_float(value: object) -> bool:
     """Return whether a value is a tensor of floats.
 
     Private: ``torch.onnx.symbolic_helper._is_fp``. Without it, ``floor_divide`` is not
@@ -136,7 +138,7 @@ def is_float(value: Any) -> bool:
     return bool(symbolic_helper._is_fp(value))
 
 
-def is_absent(value: Any) -> bool:
+def is_absent(value: object) -> bool:
     """Return whether an argument is absent.
 
     Private: ``torch.onnx.symbolic_helper._is_none``. Without it,
@@ -147,7 +149,7 @@ def is_absent(value: Any) -> bool:
     return bool(symbolic_helper._is_none(value))
 
 
-def summed(graph: Any, value: Any, axis: int, *, kept: bool) -> Any:
+def summed(graph: Untyped, value: object, axis: int, *, kept: bool) -> Untyped:
     """Make the node of a sum along one dimension, which opsets write in two ways.
 
     Private: ``torch.onnx.symbolic_helper._reducesum_helper``. Without it,
@@ -160,10 +162,10 @@ def summed(graph: Any, value: Any, axis: int, *, kept: bool) -> Any:
 
 #: Private: ``torch._C.Value``. Distinguishes a value of the graph that TorchScript exports from a
 #: number, and would be the annotation of such arguments.
-Value: Any = torch._C.Value
+GraphValue: Untyped = torch._C.Value
 
 
-def dtype_of(value: Any) -> torch.dtype | None:
+def dtype_of(value: Untyped) -> torch.dtype | None:
     """Return the dtype that a graph records of a value; `None` if it records none.
 
     Private: ``torch._C.TensorType``. Without it, exports by TorchScript do not know dtypes.
@@ -172,7 +174,7 @@ def dtype_of(value: Any) -> torch.dtype | None:
     return type_.dtype() if isinstance(type_, torch._C.TensorType) else None
 
 
-def sizes_of(value: Any) -> list[int | None] | None:
+def sizes_of(value: Untyped) -> list[int | None] | None:
     """Return the sizes that a graph records of a value; `None` for each size that varies.
 
     Private: ``torch._C.TensorType``. Without it, exports by TorchScript do not know shapes.
@@ -182,7 +184,7 @@ def sizes_of(value: Any) -> list[int | None] | None:
     return None if found is None else list(found)
 
 
-def record(value: Any, dtype: torch.dtype, sizes: Any) -> None:
+def record(value: Untyped, dtype: torch.dtype, sizes: Untyped) -> None:
     """Have a graph record a tensor's dtype, and its sizes unless they are `None`.
 
     Private: ``torch._C.TensorType.get``. Without it, the outputs of an exported model have no type.
@@ -191,7 +193,7 @@ def record(value: Any, dtype: torch.dtype, sizes: Any) -> None:
     value.setType(type_ if sizes is None else type_.with_sizes(sizes))
 
 
-def absent(graph: Any) -> Any:
+def absent(graph: Untyped) -> Untyped:
     """Make the value of an absent argument.
 
     Private: ``torch._C.NoneType.get``. Without it, TorchScript exports no optional inputs.

@@ -5,10 +5,9 @@ They exist in each release from 2.10 on, in ``torch._ops`` only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
+
+from opsmith.untyped import Untyped
 
 #: Private: ``torch._ops.OpOverload``, the class of ``torch.ops.namespace.name.default``. Without
 #: it, opsmith cannot recognize an operator in a graph.
@@ -23,17 +22,16 @@ OpOverloadPacket = torch._ops.OpOverloadPacket
 HigherOrderOperator = torch._ops.HigherOrderOperator
 
 
-def entry_of(overload: OpOverload) -> Callable[..., Any]:
+def entry_of(overload: OpOverload) -> Untyped:
     """Return the function in C++ that a call of an operator reaches.
 
     Private: ``torch.ops.aten.add.Tensor._op``, as of each overload. Without it, each call enters
     one more function of Python's.
     """
-    entry: Callable[..., Any] = overload._op
-    return entry
+    return overload._op
 
 
-def overload_schema(overload: OpOverload) -> Any:
+def overload_schema(overload: OpOverload) -> Untyped:
     """Return the schema of an overload: its name, arguments and results, and what it writes.
 
     Private: ``torch.ops.aten.add.Tensor._schema``, as of each overload. Without it, opsmith cannot

@@ -8,12 +8,12 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from typing import Any
 
 from torch import SymInt
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
 
 from opsmith.compat.patch import Patch
+from opsmith.untyped import Untyped
 
 # The files in which PyTorch implements the sizes and strides of its operators, and those that call
 # operators in C++, which read sizes themselves.
@@ -39,18 +39,18 @@ class NotingShapeEnv(ShapeEnv):
     path for a call with a size of 0, or a wrong path.
     """
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, **settings: Untyped) -> None:
         super().__init__(**settings)
-        self._zeros: set[Any] = set()
+        self._zeros: set[object] = set()
 
     # PyTorch clears the cache of this method, so it needs one.
     @functools.lru_cache(maxsize=0)  # noqa: B019
-    def _maybe_evaluate_static(self, expr: Any, **how: Any) -> Any:
+    def _maybe_evaluate_static(self, expr: Untyped, **how: object) -> object:
         if how.get("compute_hint") or not expr.free_symbols or free_unbacked_symbols(expr):
             return super()._maybe_evaluate_static(expr, **how)
         return None
 
-    def create_symbol(self, val: Any, *args: Any, **kwargs: Any) -> Any:
+    def create_symbol(self, val: Untyped, *args: Untyped, **kwargs: Untyped) -> Untyped:
         """Create a symbol; for a size of 0, do not assume that it is positive."""
         if val != 0:
             return super().create_symbol(val, *args, **kwargs)
@@ -58,14 +58,14 @@ class NotingShapeEnv(ShapeEnv):
         self._zeros.add(symbol)
         return symbol
 
-    def _maybe_guard_rel(self, expr: Any) -> None:  # type: ignore[override]
+    def _maybe_guard_rel(self, expr: Untyped) -> None:  # type: ignore[override]
         # PyTorch solves for a symbol by dividing by others, which is wrong if they are 0: from `2*a
         # == 2*a*b` it concludes that b is 1.
         if expr.free_symbols.isdisjoint(self._zeros) or all(part.is_Atom for part in expr.args):
             super()._maybe_guard_rel(expr)
 
 
-def _fake_fourier() -> Any:
+def _fake_fourier() -> object:
     """Return the module that holds the fake kernels of Fourier transforms.
 
     Private: ``torch._meta_registrations._exec_fft``. Without it, the derivative of a Fourier
@@ -76,13 +76,15 @@ def _fake_fourier() -> Any:
     return _meta_registrations
 
 
-def _without_layout(fake: Callable[..., Any]) -> Callable[..., Any]:
+def _without_layout(fake: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(fake)
-    def _exec_fft(out: Any, self: Any, sizes: Any, *args: Any, **kwargs: Any) -> Any:
+    def _exec_fft(
+        out: object, self: object, sizes: Untyped, *args: object, **how: object
+    ) -> object:
         environments = [size.node.shape_env for size in sizes if isinstance(size, SymInt)]
         if any(isinstance(one, NotingShapeEnv) for one in environments):
             return out
-        return fake(out, self, sizes, *args, **kwargs)
+        return fake(out, self, sizes, *args, **how)
 
     return _exec_fft
 
@@ -93,7 +95,7 @@ def _without_layout(fake: Callable[..., Any]) -> Callable[..., Any]:
 fourier_without_layout = Patch(_fake_fourier, "_exec_fft", _without_layout)
 
 
-def printed(expression: Any) -> str:
+def printed(expression: object) -> str:
     """Return an expression of sizes as Python code, with functions for plain numbers.
 
     Private: ``torch.utils._sympy.printers.PythonPrinter``. Without it, no derivative is translated

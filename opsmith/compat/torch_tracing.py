@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode as _TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes
+
+from opsmith.untyped import Untyped
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -38,7 +40,7 @@ class TorchDispatchMode(_TorchDispatchMode):
 
 #: Private: ``torch.utils._python_dispatch._disable_current_modes``. A block that no trace sees.
 #: Without it, an exported reference loses its constants.
-unseen_by_traces: Any = _disable_current_modes
+unseen_by_traces: Untyped = _disable_current_modes
 
 
 def is_functional(tensor: Tensor) -> bool:
@@ -50,7 +52,7 @@ def is_functional(tensor: Tensor) -> bool:
     return bool(torch._is_functional_tensor(tensor))
 
 
-def demand(condition: Any, message: Callable[[], str]) -> None:
+def demand(condition: object, message: Callable[[], str]) -> None:
     """Demand a condition on sizes, some of which may be symbols.
 
     Private: ``torch._check``. Without it, a trace does not know the conditions on sizes in the
@@ -59,7 +61,7 @@ def demand(condition: Any, message: Callable[[], str]) -> None:
     torch._check(condition, message)
 
 
-def fake_mode(**settings: Any) -> Any:
+def fake_mode(**settings: Untyped) -> Untyped:
     """Return a block in which tensors have no values.
 
     Private: ``torch._subclasses.fake_tensor.FakeTensorMode``. Without it, fake kernels are not
@@ -70,7 +72,7 @@ def fake_mode(**settings: Any) -> Any:
     return FakeTensorMode(**settings)
 
 
-def fake_mode_of(tensors: Sequence[Tensor]) -> Any:
+def fake_mode_of(tensors: Sequence[Tensor]) -> Untyped:
     """Return the block that made tensors without values; `None` if none did.
 
     Private: ``torch._guards.detect_fake_mode``. Without it, no model with a custom class is
@@ -81,7 +83,7 @@ def fake_mode_of(tensors: Sequence[Tensor]) -> Any:
     return detect_fake_mode(tensors)
 
 
-def named_source(name: str) -> Any:
+def named_source(name: str) -> Untyped:
     """Return an object that says that a symbol comes from the input of this name.
 
     Private: ``torch._dynamo.source.ConstantSource``. Without it, conditions on sizes do not name
@@ -104,7 +106,7 @@ def asks_for_values(error: BaseException) -> bool:
     return isinstance(error, GuardOnDataDependentSymNode | DataDependentOutputException)
 
 
-def functional_mode() -> Any:
+def functional_mode() -> Untyped:
     """Return the class of the block in which traces replace writes into tensors.
 
     Private: ``torch._subclasses.functional_tensor.FunctionalTensorMode``. Without it, a compiler
@@ -115,7 +117,7 @@ def functional_mode() -> Any:
     return FunctionalTensorMode
 
 
-def functionalized(function: Callable[..., Any]) -> Callable[..., Any]:
+def functionalized(function: Callable[..., object]) -> Untyped:
     """Return a function that computes the same without writing into tensors, for a trace.
 
     Private: ``torch._subclasses.functional_tensor.dispatch_functionalize``. Without it, a reference
@@ -123,8 +125,7 @@ def functionalized(function: Callable[..., Any]) -> Callable[..., Any]:
     """
     from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
 
-    made: Callable[..., Any] = dispatch_functionalize(function, FunctionalTensorMode())
-    return made
+    return dispatch_functionalize(function, FunctionalTensorMode())
 
 
 def keeps_triton_operators() -> bool:
@@ -149,7 +150,7 @@ def capturing_triton(enabled: bool) -> AbstractContextManager[None]:
     return set_wrap_triton_enabled(enabled)
 
 
-def method_call() -> Any:
+def method_call() -> Untyped:
     """Return the operator that calls a method of a custom class in an exported program.
 
     Private: ``torch._higher_order_ops.torchbind.call_torchbind``. Without it, no model with a
@@ -160,7 +161,7 @@ def method_call() -> Any:
     return call_torchbind
 
 
-def is_fake_object(value: Any) -> bool:
+def is_fake_object(value: object) -> bool:
     """Return whether a value stands for an object of a custom class in a trace.
 
     Private: ``torch._library.fake_class_registry.FakeScriptObject``. See `method_call`.
@@ -170,7 +171,7 @@ def is_fake_object(value: Any) -> bool:
     return isinstance(value, FakeScriptObject)
 
 
-def core_decompositions() -> dict[Any, Callable[..., Any]]:
+def core_decompositions() -> dict[Untyped, Callable[..., Untyped]]:
     """Return PyTorch's decompositions to its core operators, by overload.
 
     Private: ``torch._decomp.core_aten_decompositions``. Without it, no derivative is translated to
@@ -181,7 +182,7 @@ def core_decompositions() -> dict[Any, Callable[..., Any]]:
     return dict(core_aten_decompositions().items())
 
 
-def all_decompositions() -> Mapping[Any, Callable[..., Any]]:
+def all_decompositions() -> Mapping[Untyped, Callable[..., Untyped]]:
     """Return PyTorch's decompositions of its operators, by overload.
 
     Private: ``torch._decomp.decomposition_table``. Without it, checks assume for too many of
@@ -200,21 +201,20 @@ def sizes_apart() -> AbstractContextManager[None]:
     """
     from torch.fx.experimental import _config
 
-    config: Any = _config
+    config: Untyped = _config
     block: AbstractContextManager[None] = config.patch(use_duck_shape=False)
     return block
 
 
-def backend(name: str) -> Callable[..., Any]:
+def backend(name: str) -> Untyped:
     """Return a backend of torch.compile by its name.
 
     Private: ``torch._dynamo.lookup_backend``. Without it, the row ``compile`` cannot count graphs.
     """
-    found: Callable[..., Any] = torch._dynamo.lookup_backend(name)
-    return found
+    return torch._dynamo.lookup_backend(name)
 
 
-def noting_backend(graphs: list[Any]) -> Callable[..., Any]:
+def noting_backend(graphs: list[Untyped]) -> Untyped:
     """Return a backend of torch.compile that runs ATen graphs, and adds each to a list.
 
     The graphs of the backward are among them.
@@ -224,11 +224,11 @@ def noting_backend(graphs: list[Any]) -> Callable[..., Any]:
     """
     from torch._dynamo.backends.common import aot_autograd
 
-    def note(graph: Any, inputs: Any) -> Any:
+    def note(graph: Untyped, inputs: object) -> object:
         del inputs
         graphs.append(graph)
 
-        def run(given: list[Any]) -> Any:
+        def run(given: list[object]) -> object:
             values = list(given)
             given.clear()  # as compiled code does, whose arguments are to be freed early
             return graph(*values)
@@ -236,12 +236,11 @@ def noting_backend(graphs: list[Any]) -> Callable[..., Any]:
         run._boxed_call = True  # type: ignore[attr-defined]
         return run
 
-    made: Callable[..., Any] = aot_autograd(fw_compiler=note, bw_compiler=note)
-    return made
+    return aot_autograd(fw_compiler=note, bw_compiler=note)
 
 
 def updated(
-    program: ExportedProgram, module: Any, signature: Any, **others: Any
+    program: ExportedProgram, module: object, signature: object, **others: object
 ) -> ExportedProgram:
     """Return an ``ExportedProgram`` with another graph and signature.
 

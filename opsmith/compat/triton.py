@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
 
 from opsmith.compat.patch import Patch
+from opsmith.untyped import Args, Arguments, Untyped
 
 
 def _interpreter() -> ModuleType:
@@ -19,35 +19,35 @@ def _interpreter() -> ModuleType:
     return found
 
 
-def _kernels() -> Any:
+def _kernels() -> object:
     from triton.runtime import jit
 
     return jit.JITFunction
 
 
-def _autotuned() -> Any:
+def _autotuned() -> Untyped:
     from triton.runtime import autotuner
 
     return autotuner.Autotuner
 
 
-def launches_by(make: Callable[[Any], Any]) -> Patch:
+def launches_by(make: Callable[[Untyped], object]) -> Patch:
     """Return a block in which kernels are launched by another function."""
     return Patch(_kernels, "run", make)
 
 
-def calls_by(make: Callable[[Any], Any]) -> Patch:
+def calls_by(make: Callable[[Untyped], object]) -> Patch:
     """Return a block in which a function that a kernel calls is called by another function."""
     return Patch(_kernels, "__call__", make)
 
 
-def autotuned_launches_by(make: Callable[[Any], Any]) -> Patch:
+def autotuned_launches_by(make: Callable[[Untyped], object]) -> Patch:
     """Return a block in which autotuned kernels are launched by another function."""
     return Patch(_autotuned, "run", make)
 
 
-def _indexed(patch_tensor: Any) -> Any:
-    def patched(tensor: Any, scope: Any) -> None:
+def _indexed(patch_tensor: Untyped) -> object:
+    def patched(tensor: object, scope: Untyped) -> None:
         patch_tensor(tensor, scope)
         # A loop bound is a one-element array, which newer NumPy refuses to convert to int.
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
@@ -62,7 +62,7 @@ def _indexed(patch_tensor: Any) -> Any:
 numbers_as_bounds = Patch(_interpreter, "_patch_lang_tensor", _indexed)
 
 
-def memory_by(make: Callable[[Any], Any]) -> Patch:
+def memory_by(make: Callable[[Untyped], object]) -> Patch:
     """Return a block in which interpreted programs access memory through another object.
 
     Private: ``triton.runtime.interpreter._interpreter``, which loads and stores. Without it,
@@ -71,7 +71,7 @@ def memory_by(make: Callable[[Any], Any]) -> Patch:
     return Patch(_interpreter, "_interpreter", make)
 
 
-def programs_by(make: Callable[[Any], Any]) -> Patch:
+def programs_by(make: Callable[[Untyped], object]) -> Patch:
     """Return a block in which another function tells the interpreter which program it runs.
 
     Private: ``triton.runtime.interpreter.interpreter_builder.set_grid_idx``. Without it, programs
@@ -80,7 +80,7 @@ def programs_by(make: Callable[[Any], Any]) -> Patch:
     return Patch(lambda: _interpreter().interpreter_builder, "set_grid_idx", make)
 
 
-def called(function: Any, args: Any, kwargs: Any) -> Any:
+def called(function: Untyped, args: Args, kwargs: Arguments) -> Untyped:
     """Call a function that an interpreted kernel calls.
 
     Private: ``triton.runtime.interpreter._patch_lang``. Without it, kernels that call functions are

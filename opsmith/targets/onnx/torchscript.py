@@ -333,7 +333,7 @@ def _symbolic(operator: Operator, make: _Make, problems: list[ExportError]) -> C
 
 
 def _argument(operator: Operator, parameter: Parameter, value: Any) -> Any:
-    if not isinstance(value, torch_onnx.Value):
+    if not isinstance(value, torch_onnx.GraphValue):
         return value
     node = value.node()
     if node.mustBeNone():
@@ -425,7 +425,7 @@ class TorchScriptEmitter(Emitter):
         return torch_onnx.sizes_of(value)
 
     def _is_value(self, value: Any) -> bool:
-        return isinstance(value, torch_onnx.Value)
+        return isinstance(value, torch_onnx.GraphValue)
 
 
 def _record_types(operator: Operator, arguments: Mapping[str, Any], values: Sequence[Any]) -> None:
