@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opsmith.signature.annotations import (
     Between,
@@ -72,7 +72,7 @@ __all__ = [
 _OF_CALLS = ("Bindings", "TensorInfo", "bind", "result_shapes")
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     # Declarations do not need these, and importing a package of operators only declares.
     if name not in _OF_CALLS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -209,7 +209,7 @@ class Selects:
         >>> nearest = Annotated[Int64[Tensor, "N 3"], Selects(distances)]
     """
 
-    by: str | Callable[..., Any]
+    by: str | Callable[..., Any]  # a tensor, which this package cannot name
     dim: int = -1
 
     def __repr__(self) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from opsmith.errors import ArgumentError
 from opsmith.signature.constraints import Bound, Order, Sum, ValueRange, range_limits, range_text
@@ -22,8 +21,9 @@ from opsmith.signature.sizes import expressions
 from opsmith.signature.sizes.conditions import Condition, unsatisfied
 from opsmith.signature.sizes.expressions import AnySize, Integer, Name
 from opsmith.signature.sizes.shapes import Fixed, Variadic, show_sizes
+from opsmith.untyped import Arguments, Value
 
-Check = Callable[[Any, Callable[[], str]], None]
+Check = Callable[[AnySize, Callable[[], str]], None]
 """Receives a condition (perhaps symbolic), and a function that returns the message if it fails."""
 
 
@@ -72,7 +72,7 @@ class Bindings:
         return ", ".join(parts)
 
 
-def require(condition: Any, message: Callable[[], str]) -> None:
+def require(condition: object, message: Callable[[], str]) -> None:
     """Raise an error if a condition of a real call does not hold; see `Check`.
 
     Raises:
@@ -82,7 +82,7 @@ def require(condition: Any, message: Callable[[], str]) -> None:
         raise ArgumentError(message())
 
 
-def bind(signature: Signature, arguments: Mapping[str, Any], check: Check = require) -> Bindings:
+def bind(signature: Signature, arguments: Arguments, check: Check = require) -> Bindings:
     """Bind every dimension, and compare every shape, dtype, device, length and scalar range.
 
     Args:
@@ -125,7 +125,7 @@ def bind(signature: Signature, arguments: Mapping[str, Any], check: Check = requ
 def result_shapes(
     signature: Signature,
     bindings: Bindings,
-    scalars: Mapping[str, Any],
+    scalars: Arguments,
     check: Check = require,
     data_dependent: Mapping[str, AnySize] | None = None,
 ) -> list[tuple[AnySize, ...]]:
@@ -164,7 +164,7 @@ _Deferred = tuple[str, TensorType, TensorInfo, int, Fixed]
 
 
 class _Binder:
-    def __init__(self, signature: Signature, arguments: Mapping[str, Any], check: Check) -> None:
+    def __init__(self, signature: Signature, arguments: Arguments, check: Check) -> None:
         self.signature = signature
         self.arguments = arguments
         self.check = check
@@ -411,13 +411,13 @@ class _Binder:
                 case Sum():
                     self.sum(parameter.name, value, constraint)
 
-    def scalar_range(self, parameter: Parameter, value: Any, range_: ValueRange) -> None:
+    def scalar_range(self, parameter: Parameter, value: Value, range_: ValueRange) -> None:
         many = isinstance(parameter.type, SequenceType)
         low, high = range_limits(range_, self.bound.dims, self.arguments)
         for position, item in enumerate(value if many else [value]):
             shown = f"{parameter.name}[{position}]" if many else parameter.name
 
-            def message(item: Any = item, shown: str = shown) -> str:
+            def message(item: object = item, shown: str = shown) -> str:
                 condition = range_text(range_, self.bound.dims, self.arguments)
                 return self.error(f"argument {shown!r} is {item}, expected {condition}.")
 
@@ -436,7 +436,7 @@ class _Binder:
                 ),
             )
 
-    def order(self, name: str, value: Sequence[Any], order: Order) -> None:
+    def order(self, name: str, value: Sequence[Value], order: Order) -> None:
         for end, bound, position in (("first", order.first, 0), ("last", order.last, -1)):
             if bound is not None:
                 self.end(name, value, end, bound, position)
@@ -450,7 +450,7 @@ class _Binder:
                 ),
             )
 
-    def end(self, name: str, value: Sequence[Any], end: str, bound: Bound, position: int) -> None:
+    def end(self, name: str, value: Sequence[Value], end: str, bound: Bound, position: int) -> None:
         def expected() -> str:
             return f"{bound.shown(self.bound.dims, self.arguments)} as the {end} value"
 
@@ -466,7 +466,7 @@ class _Binder:
             ),
         )
 
-    def sum(self, name: str, value: Sequence[Any], constraint: Sum) -> None:
+    def sum(self, name: str, value: Sequence[Value], constraint: Sum) -> None:
         found = sum(value)
         self.check(
             found == constraint.total.number(self.bound.dims, self.arguments),

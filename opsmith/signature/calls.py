@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from opsmith.errors import ArgumentError
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import NO_DEFAULT
 from opsmith.signature.wrong_arguments import wrong_call
+from opsmith.untyped import Args, Arguments, Value
 
 
-def named(signature: Signature) -> Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Any]]:
+def named(signature: Signature) -> Callable[[Args, Arguments], dict[str, Value]]:
     """Return a function that maps ``(args, kwargs)`` of a call to its arguments by name.
 
     It fills in defaults: the dispatcher does not pass on arguments that equal their default.
@@ -26,7 +26,7 @@ def named(signature: Signature) -> Callable[[tuple[Any, ...], Mapping[str, Any]]
     positional = sum(not parameter.keyword_only for parameter in signature.parameters)
     qualname = signature.qualname
 
-    def arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments(args: Args, kwargs: Arguments) -> dict[str, Value]:
         if len(args) == len(names) == positional and not kwargs:
             return dict(zip(names, args, strict=True))
         given = dict(zip(names, args, strict=False))

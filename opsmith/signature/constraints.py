@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from opsmith.signature.sizes import expressions
 from opsmith.signature.sizes.expressions import AnySize, Expression, Integer
+from opsmith.untyped import Arguments
 
 LARGEST = 2**63 - 1
 """The limit at which sums and products of sizes stop growing, in C++ too."""
@@ -27,13 +27,13 @@ class Bound:
         """The expression as a text; `None` if it is a number."""
         return None if isinstance(self.value, float | Integer) else str(self)
 
-    def number(self, dims: Mapping[str, AnySize], scalars: Mapping[str, Any]) -> Any:
+    def number(self, dims: Mapping[str, AnySize], scalars: Arguments) -> AnySize:
         """Return the value of the bound in a call."""
         if isinstance(self.value, float):
             return self.value
         return expressions.evaluate(self.value, dims, scalars)
 
-    def shown(self, dims: Mapping[str, AnySize], scalars: Mapping[str, Any]) -> str:
+    def shown(self, dims: Mapping[str, AnySize], scalars: Arguments) -> str:
         """Return the number, followed by the expression if it is not a number: ``9 (N)``."""
         reason = "" if self.reason is None else f" ({self.reason})"
         return f"{self.number(dims, scalars)}{reason}"
@@ -147,7 +147,7 @@ class Sum(Constraint):
         """The required sum."""
         return (self.total,)
 
-    def text(self, found: Any) -> str:
+    def text(self, found: object) -> str:
         """Return the sum that was found, for messages."""
         return f"has shapes of {found} elements together" if self.shapes else f"adds up to {found}"
 
@@ -177,7 +177,7 @@ class PartStarts(Constraint):
 
 
 def range_limits(
-    range_: ValueRange, dims: Mapping[str, AnySize], scalars: Mapping[str, Any]
+    range_: ValueRange, dims: Mapping[str, AnySize], scalars: Arguments
 ) -> tuple[AnySize, AnySize]:
     """Return the lowest and highest allowed value (but see `ValueRange.above`); `None` if open."""
     low = None if range_.low is None else range_.low.number(dims, scalars)
@@ -187,7 +187,7 @@ def range_limits(
     return low, high - 1 if range_.exclusive else high
 
 
-def range_text(range_: ValueRange, dims: Mapping[str, AnySize], scalars: Mapping[str, Any]) -> str:
+def range_text(range_: ValueRange, dims: Mapping[str, AnySize], scalars: Arguments) -> str:
     """Return the condition with its numbers, followed by its expressions in parentheses."""
     low, high = range_limits(range_, dims, scalars)
     if range_.start is not None:

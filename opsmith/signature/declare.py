@@ -10,7 +10,7 @@ import itertools
 import keyword
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from opsmith.errors import DeclarationError
 from opsmith.signature import checking, hints
@@ -53,7 +53,7 @@ def split_qualname(qualname: str) -> tuple[str, str]:
 
 
 def signature_of(
-    function: Callable[..., Any],
+    function: Callable[..., object],
     qualname: str,
     *,
     mutates_args: Collection[str] = (),
@@ -190,7 +190,7 @@ def _told_of_each_other(parameters: Sequence[Parameter]) -> tuple[Parameter, ...
 
 def _parameter(
     parameter: inspect.Parameter,
-    raw: dict[str, Any],
+    raw: dict[str, object],
     stripped: dict[str, hints.Stripped],
     scalars: Collection[str],
     mutated: frozenset[str],

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from opsmith.errors import DeclarationError
 from opsmith.signature.dtypes import ALL_DTYPES, COMMON, COMPLEX, FLOATING, DTypes
+from opsmith.untyped import Hint
 
 #: The complex dtype of each precision.
 COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}
@@ -58,7 +58,7 @@ class DtypeVariable:
         return f"every {self.label} tensor of a call has one dtype"
 
 
-def DtypeVar(name: str, *dtypes: Any) -> Any:
+def DtypeVar(name: str, *dtypes: object) -> Hint:
     """Return a class of dtypes, one of which each call chooses: a dtype variable.
 
     It is subscripted as jaxtyping's classes are, and is the same as a subclass of

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from opsmith.signature.parameters import Parameter
 from opsmith.signature.sizes import expressions
 from opsmith.signature.sizes.expressions import AnySize, Binary, Call, Expression, Integer, Name
 from opsmith.signature.sizes.shapes import Fixed
+from opsmith.untyped import Arguments
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,7 @@ class Equation:
         """The factor as messages show it; `None` for a number."""
         return None if isinstance(self.factor, Integer) else expressions.text(self.factor)
 
-    def numbers(
-        self, dims: Mapping[str, AnySize], scalars: Mapping[str, Any]
-    ) -> tuple[AnySize, AnySize]:
+    def numbers(self, dims: Mapping[str, AnySize], scalars: Arguments) -> tuple[AnySize, AnySize]:
         """Return `factor` and `rest` in a call."""
         return (
             expressions.evaluate(self.factor, dims, scalars),

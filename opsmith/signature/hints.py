@@ -54,8 +54,9 @@ from opsmith.signature.sizes import expressions
 from opsmith.signature.sizes.expressions import ExpressionError
 from opsmith.signature.sizes.shapes import ShapeError
 from opsmith.signature.suggestions import annotation_slip
+from opsmith.untyped import Hint
 
-_KINDS: dict[Any, Kind] = {int: "int", float: "float", bool: "bool", str: "str"}
+_KINDS: dict[object, Kind] = {int: "int", float: "float", bool: "bool", str: "str"}
 _SEQUENCES = (list, tuple, collections.abc.Sequence)
 _KNOWN = (
     'jaxtyping arrays of Tensor (Float[Tensor, "N C"]), Tensor, int, float, bool, str, '
@@ -84,7 +85,7 @@ class AnnotationProblem(ValueError):
 class Stripped:
     """An annotation without ``Annotated`` and ``| None``, and the information in these."""
 
-    base: Any
+    base: Any  # as Python evaluates it: a class, one with parameters, or any object
     optional: bool
     constraints: tuple[Annotation, ...]
     marks: tuple[Mark, ...] = ()
@@ -95,12 +96,12 @@ class Stripped:
         return not any(isinstance(mark, NonDifferentiable) for mark in self.marks)
 
 
-def resolve(function: Callable[..., Any], refuse: Callable[[str], NoReturn]) -> dict[str, Any]:
+def resolve(function: Callable[..., object], refuse: Callable[[str], NoReturn]) -> dict[str, Hint]:
     """Return the annotations of `function`; strings are evaluated in the function's scope."""
     scope = dict(getattr(function, "__globals__", {}))
     with contextlib.suppress(TypeError, ValueError):
         scope.update(inspect.getclosurevars(function).nonlocals)
-    resolved: dict[str, Any] = {}
+    resolved: dict[str, object] = {}
     for name, annotation in inspect.get_annotations(function).items():
         if isinstance(annotation, str):
             try:
@@ -113,7 +114,7 @@ def resolve(function: Callable[..., Any], refuse: Callable[[str], NoReturn]) -> 
     return resolved
 
 
-def strip(annotation: Any) -> Stripped:
+def strip(annotation: object) -> Stripped:
     """Remove ``Annotated[...]`` and ``| None`` from an annotation, in any order."""
     constraints: tuple[Annotation, ...] = ()
     marks: tuple[Mark, ...] = ()
@@ -145,7 +146,7 @@ def _refuse_repeated(items: Sequence[Annotation | Mark]) -> None:
             raise AnnotationProblem(f"{item!r} stands there twice; write it once")
 
 
-def strip_result(annotation: Any) -> Stripped:
+def strip_result(annotation: object) -> Stripped:
     """Strip the annotation of a result.
 
     Raises:
@@ -166,7 +167,7 @@ def strip_result(annotation: Any) -> Stripped:
     return part
 
 
-def is_int_sequence(base: Any) -> bool:
+def is_int_sequence(base: object) -> bool:
     """Return whether `base` is ``tuple[int, int]``, ``Sequence[int]`` or ``list[int]``."""
     arguments = get_args(base)
     return (
@@ -176,7 +177,7 @@ def is_int_sequence(base: Any) -> bool:
     )
 
 
-def type_of(base: Any, scalars: Collection[str]) -> Type:
+def type_of(base: object, scalars: Collection[str]) -> Type:
     """Return the opsmith type of an annotation without ``Annotated`` and ``| None``.
 
     Raises:
@@ -207,7 +208,7 @@ def type_of(base: Any, scalars: Collection[str]) -> Type:
     raise AnnotationProblem(f"operators do not take this type; there are {_KNOWN}")
 
 
-def _choices(base: Any, arguments: tuple[Any, ...]) -> tuple[str, ...]:
+def _choices(base: object, arguments: tuple[Hint, ...]) -> tuple[str, ...]:
     if None in arguments:
         rest = ", ".join(quoted(item) for item in arguments if isinstance(item, str))
         raise AnnotationProblem(f"{show(base)}: write Literal[{rest}] | None")
@@ -219,12 +220,12 @@ def _choices(base: Any, arguments: tuple[Any, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(arguments))
 
 
-def _is_array(base: Any) -> bool:
+def _is_array(base: object) -> bool:
     # Look at the attributes, since this package imports jaxtyping late.
     return isinstance(base, type) and hasattr(base, "array_type") and hasattr(base, "dim_str")
 
 
-def _is_tensor(base: Any) -> bool:
+def _is_tensor(base: object) -> bool:
     # Compare names, since this package does not import torch.
     return (
         isinstance(base, type)
@@ -233,7 +234,7 @@ def _is_tensor(base: Any) -> bool:
     )
 
 
-def _tensor_type(base: Any, scalars: Collection[str]) -> TensorType:
+def _tensor_type(base: Hint, scalars: Collection[str]) -> TensorType:
     if not _is_array(base):
         return TensorType(ANY, None)
     if not _is_tensor(base.array_type):
@@ -262,7 +263,7 @@ def _dtypes(declared: tuple[str, ...] | None, label: str, by_jaxtyping: bool) ->
 
 
 def _sequence_type(
-    base: Any, origin: Any, arguments: tuple[Any, ...], scalars: Collection[str]
+    base: object, origin: object, arguments: tuple[object, ...], scalars: Collection[str]
 ) -> TensorListType | SequenceType:
     element, *rest = arguments
     fixed = origin is tuple and rest != [...]
@@ -309,7 +310,7 @@ def result_names(count: int, taken: Collection[str]) -> list[str]:
     return next((names for names in every if not set(names) & set(taken)), every[0])
 
 
-def results(annotation: Any, scalars: Collection[str], taken: Collection[str]) -> list[Result]:
+def results(annotation: object, scalars: Collection[str], taken: Collection[str]) -> list[Result]:
     """Return the results that a return annotation declares.
 
     Args:
@@ -324,7 +325,7 @@ def results(annotation: Any, scalars: Collection[str], taken: Collection[str]) -
         raise AnnotationProblem("is missing; write the result's shape, or None")
     if annotation is None or annotation is type(None):
         return []
-    members: tuple[Any, ...] = (annotation,)
+    members: tuple[object, ...] = (annotation,)
     if get_origin(annotation) is tuple:
         members = get_args(annotation)
         if len(members) == 2 and members[1] is ...:
@@ -373,7 +374,7 @@ def results(annotation: Any, scalars: Collection[str], taken: Collection[str]) -
     return found
 
 
-def _is_known(item: Any) -> bool:
+def _is_known(item: object) -> bool:
     """Return whether an item of ``Annotated`` declares something; `False` for documentation.
 
     Raises:
@@ -474,7 +475,7 @@ def _constraint(item: Annotation, type_: Type, scalars: Collection[str]) -> Cons
             return PartStarts(of)
 
 
-def show(annotation: Any) -> str:
+def show(annotation: Any) -> str:  # mypy mistakes get_origin of a name for Any
     """Return `annotation` as the user may have written it."""
     if isinstance(annotation, str):
         return annotation

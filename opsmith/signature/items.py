@@ -7,7 +7,7 @@ or condition reads it. The generated C++ makes the same comparisons, with the sa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Parameter
@@ -15,7 +15,7 @@ from opsmith.signature.sizes.expressions import AnySize
 from opsmith.signature.sizes.shapes import Shape, Unnamed, Variadic, show_sizes
 
 #: A condition (perhaps symbolic), and a function that returns the message if it fails.
-Found = tuple[Any, Callable[[], str]]
+Found = tuple[AnySize, Callable[[], str]]
 
 
 def item_dims(shape: Shape | None) -> Iterator[tuple[int, Unnamed | Variadic]]:

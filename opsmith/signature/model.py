@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from opsmith.signature.dtype_variables import (
     UNBOUND,
@@ -318,7 +317,7 @@ class Signature:
         ]
         annotations = [parameter.annotation for parameter in self.parameters]
         variables = [variable.names for variable in self.dtype_variables]
-        claims: tuple[Any, ...] = self.data_dependent, self.parallel_dims
+        claims: tuple[object, ...] = self.data_dependent, self.parallel_dims
         if self.summed_dims or self.linear_in:
             claims = (*claims, self.summed_dims, self.linear_in)
         if self.where:
@@ -376,7 +375,7 @@ def _argument(parameter: Parameter, alias: str | None) -> str:
     return text
 
 
-def _default(value: Any) -> str:
+def _default(value: object) -> str:
     match value:
         case str():
             escaped = value.replace("\\", "\\\\").replace('"', '\\"')

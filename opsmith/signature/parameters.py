@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from opsmith.signature.annotations import Selects
 from opsmith.signature.constraints import Column, Constraint, ValueRange, range_limits
 from opsmith.signature.dtypes import INTEGRAL, DTypes
 from opsmith.signature.sizes.expressions import AnySize
 from opsmith.signature.sizes.shapes import Shape
+from opsmith.untyped import Arguments, Value
 
 Kind = Literal["int", "float", "bool", "str"]
 
@@ -20,7 +21,7 @@ class _NoDefault:
         return "NO_DEFAULT"
 
 
-NO_DEFAULT: Any = _NoDefault()
+NO_DEFAULT: Value = _NoDefault()
 
 
 def quoted(text: str) -> str:
@@ -123,7 +124,7 @@ class Parameter:
     name: str
     type: Type
     optional: bool = False
-    default: Any = NO_DEFAULT
+    default: Value = NO_DEFAULT
     keyword_only: bool = False
     mutated: bool = False
     constraints: tuple[Constraint, ...] = ()
@@ -167,9 +168,7 @@ class Parameter:
         rest = tuple(c for c in self.constraints if not isinstance(c, Column))
         return replace(self, constraints=rest)
 
-    def limits(
-        self, dims: Mapping[str, AnySize], scalars: Mapping[str, Any]
-    ) -> tuple[AnySize, AnySize]:
+    def limits(self, dims: Mapping[str, AnySize], scalars: Arguments) -> tuple[AnySize, AnySize]:
         """Return the least and the largest value that the ranges allow; `None` for an open side."""
         every = [range_limits(range_, dims, scalars) for range_ in self.ranges]
         lows, highs = ([pair[side] for pair in every if pair[side] is not None] for side in (0, 1))

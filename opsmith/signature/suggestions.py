@@ -6,11 +6,11 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from opsmith.errors import DeclarationError
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Function = TypeVar("_Function", bound=Callable[..., object])
 
 
 def annotation_slip(error: BaseException) -> str:
@@ -53,7 +53,7 @@ def refuse_unknown_keywords(label: Callable[..., str]) -> Callable[[_Function], 
         ]
 
         @functools.wraps(function)
-        def checked(*args: Any, **given: Any) -> Any:
+        def checked(*args: object, **given: object) -> object:
             if not given.keys() <= set(keywords):
                 unknown = next(name for name in given if name not in keywords)
                 raise DeclarationError(f"{label(*args)}: {_no_keyword(unknown, keywords)}")

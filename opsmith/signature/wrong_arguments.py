@@ -6,7 +6,6 @@ Exported packages carry a copy of this module, so it imports nothing of opsmith.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
 
 #: Largest number of characters of a text that a message shows; of a longer text it says how many.
 _LONGEST = 60
@@ -55,7 +54,7 @@ def too_large(name: str, number: int) -> str:
     return wrong_value(name, shown, "an int of 64 bits")
 
 
-def show(value: Any) -> str:
+def show(value: object) -> str:
     """Describe a value that is no tensor, short enough for a message."""
     if value is None:
         return "None"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from opsmith.signature.sizes import expressions
 from opsmith.signature.sizes.expressions import (
@@ -17,8 +16,9 @@ from opsmith.signature.sizes.expressions import (
     Name,
     Scalar,
 )
+from opsmith.untyped import Arguments
 
-COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+COMPARE: dict[str, Callable[[AnySize, AnySize], AnySize]] = {
     "==": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -36,7 +36,7 @@ class SizeComparison:
     op: str
     right: Expression
 
-    def holds(self, dims: Mapping[str, AnySize], scalars: Mapping[str, Any]) -> bool:
+    def holds(self, dims: Mapping[str, AnySize], scalars: Arguments) -> bool:
         """Return whether the comparison is true; a division by zero is not.
 
         Raises:
@@ -67,7 +67,7 @@ class Condition:
     text: str
     comparisons: tuple[SizeComparison, ...]
 
-    def holds(self, dims: Mapping[str, AnySize], scalars: Mapping[str, Any]) -> bool:
+    def holds(self, dims: Mapping[str, AnySize], scalars: Arguments) -> bool:
         """Return whether every comparison is true; see `SizeComparison.holds`."""
         return all(comparison.holds(dims, scalars) for comparison in self.comparisons)
 
@@ -222,8 +222,8 @@ def _linear(expression: Expression, factor: int = 1) -> _Linear:
 
 
 def unsatisfied(
-    condition: Condition, dims: Mapping[str, AnySize], scalars: Mapping[str, Any]
-) -> Iterator[tuple[Any, Callable[[], str]]]:
+    condition: Condition, dims: Mapping[str, AnySize], scalars: Arguments
+) -> Iterator[tuple[AnySize, Callable[[], str]]]:
     """Yield each comparison with its message, which C++ gives in the same words.
 
     A size may be symbolic; then so is the comparison.

@@ -14,8 +14,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-#: An int, or the symbol that PyTorch has for one while it traces, which this package cannot name.
-AnySize = Any
+from opsmith.untyped import Arguments
+
+#: An int, or the symbol that PyTorch has for one while it traces; also what comparing two gives.
+AnySize = Any  # this package imports no torch
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ _EVALUATE: dict[str, Callable[[AnySize, AnySize], AnySize]] = {
 
 
 def _extreme(
-    plain: Callable[[Any, Any], Any], symbolic: str
+    plain: Callable[[AnySize, AnySize], object], symbolic: str
 ) -> Callable[[AnySize, AnySize], AnySize]:
     """Return `plain`, which for a symbolic size gives a symbol rather than compare."""
 
@@ -211,9 +213,7 @@ def _convert(node: ast.expr, text: str, scalars: frozenset[str]) -> Expression:
     )
 
 
-def evaluate(
-    expression: Expression, dims: Mapping[str, AnySize], scalars: Mapping[str, Any]
-) -> Any:
+def evaluate(expression: Expression, dims: Mapping[str, AnySize], scalars: Arguments) -> AnySize:
     """Return the value of `expression`: an `int`, or a symbolic int if a size is symbolic.
 
     Raises:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
 
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import SequenceType
@@ -21,6 +20,7 @@ from opsmith.signature.sizes.expressions import (
     Scalar,
 )
 from opsmith.signature.sizes.shapes import Fixed
+from opsmith.untyped import Arguments
 
 #: The largest size that is looked for.
 _FARTHEST = 1 << 14
@@ -63,7 +63,7 @@ class Fitting:
         return name in self._reading
 
     def fits(
-        self, name: str, value: Any, dims: Mapping[str, AnySize], scalars: Mapping[str, Any]
+        self, name: str, value: object, dims: Mapping[str, AnySize], scalars: Arguments
     ) -> bool:
         """Return whether a value of a dimension or an argument fits the known ones."""
         if name in self.signature.by_name:
@@ -81,7 +81,7 @@ class Fitting:
         name: str,
         preferred: Sequence[int],
         dims: Mapping[str, AnySize],
-        scalars: Mapping[str, Any],
+        scalars: Arguments,
         taken: Collection[int] = (),
     ) -> list[int]:
         """Return the preferred sizes that fit the known ones, and others where these are few.
@@ -107,7 +107,7 @@ class Fitting:
         return found
 
     def beyond(
-        self, name: str, lowest: int, dims: Mapping[str, AnySize], scalars: Mapping[str, Any]
+        self, name: str, lowest: int, dims: Mapping[str, AnySize], scalars: Arguments
     ) -> list[int]:
         """Return a few values, from `lowest` upwards, of an int argument that fit the known ones.
 
