@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Any
 
 __version__ = "0.1.0"
 
@@ -52,7 +51,7 @@ def elsewhere() -> str:
     )
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _PACKAGES:
         return importlib.import_module(f"opsmith.{name}")
     if name not in _HOMES:

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from opsmith.kernels.codegen import cpp_names
 from opsmith.kernels.codegen.argument_struct import dlpack_dtype, is_dependent, members_of
@@ -178,7 +177,7 @@ def source(
     device: str,
     *,
     strided: bool | tuple[str, ...] = True,
-    **more: Any,
+    **more: object,
 ) -> str:
     """Return the C++ source of an adapter.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from opsmith.errors import StorageError
 from opsmith.kernels.source import KernelSource
 from opsmith.kernels.toolchain.cmake import options_of
 from opsmith.system.files import read_json, storing, write_atomically
+from opsmith.untyped import Json
 
 NAME = "compile_commands.json"
 
@@ -28,7 +28,7 @@ def write(sources: Iterable[KernelSource]) -> list[Path]:
         MissingDependencyError: there is no C++ compiler.
         StorageError: a file cannot be written, or is of another kind.
     """
-    folders: dict[Path, dict[str, dict[str, Any]]] = {}
+    folders: dict[Path, dict[str, dict[str, object]]] = {}
     for source in sources:
         command = _command(source)
         if command is not None:
@@ -51,7 +51,7 @@ def write(sources: Iterable[KernelSource]) -> list[Path]:
     return written
 
 
-def _command(source: KernelSource) -> dict[str, Any] | None:
+def _command(source: KernelSource) -> dict[str, Json] | None:
     """Return the entry of a source, whose generated headers are written; `None` unless in C++."""
     recipe = source.language.library(source)
     unit = next(one for one in recipe.given if one.source == source.path)

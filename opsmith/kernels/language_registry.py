@@ -6,13 +6,13 @@ import importlib
 import pkgutil
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import opsmith.kernels.languages as folder
 from opsmith.errors import DeclarationError
 from opsmith.kernels.source import KernelSource, Language
 from opsmith.signature.model import Signature
 from opsmith.system.products import from_other_packages
+from opsmith.untyped import Value
 
 
 @cache
@@ -67,7 +67,7 @@ def kernel_source(
     api: str = "opsmith",
     *,
     asked: str = "",
-    **options: Any,
+    **options: Value,
 ) -> KernelSource:
     """Return a kernel's source, in the language of its file or in the given language.
 

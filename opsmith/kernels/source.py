@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from opsmith.errors import DeclarationError
 from opsmith.kernels.libraries import prebuilt
@@ -19,6 +18,7 @@ from opsmith.kernels.toolchain.recipe import LinkedWith, Recipe, included_by
 from opsmith.kernels.toolchain.units import Generated, Unit
 from opsmith.signature.model import Signature
 from opsmith.system.products import import_product
+from opsmith.untyped import Json
 
 
 class Language(ABC):
@@ -101,7 +101,7 @@ class Language(ABC):
     def library(self, source: KernelSource) -> Recipe:
         """Return the recipe of the library that registers a kernel with PyTorch."""
 
-    def shipped_with(self, source: KernelSource) -> dict[str, Any]:
+    def shipped_with(self, source: KernelSource) -> dict[str, Json]:
         """Return what a package records of a library, besides its source.
 
         Returns:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from opsmith.errors import MissingDependencyError
 from opsmith.kernels.codegen import cpp_names
@@ -26,12 +25,13 @@ from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Parameter, TensorType
 from opsmith.signature.sizes import expressions
 from opsmith.system.version import version
+from opsmith.untyped import Untyped
 
 TEMPLATES = Path(__file__).parent / "templates"
 
 
 @cache
-def _environment(folder: Path) -> Any:
+def _environment(folder: Path) -> Untyped:
     try:
         import jinja2
     except ImportError as error:
@@ -51,7 +51,7 @@ def _environment(folder: Path) -> Any:
     return environment
 
 
-def render(template: Path, signature: Signature, **more: Any) -> str:
+def render(template: Path, signature: Signature, **more: object) -> str:
     """Render a template.
 
     Args:
@@ -64,7 +64,7 @@ def render(template: Path, signature: Signature, **more: Any) -> str:
         ``version``, ``raw`` (the plain C struct), ``call`` (the class in ``<op>_check.h``) and
         ``signature``, and the filter ``quote`` (a C++ string literal).
     """
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "version": version(),
         "signature": signature,
         "qualname": signature.qualname,

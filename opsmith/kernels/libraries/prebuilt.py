@@ -11,11 +11,11 @@ import json
 import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from opsmith.errors import BuildError, MissingDependencyError
 from opsmith.system import machine
 from opsmith.system.files import digest
+from opsmith.untyped import Json
 
 FOLDER = "_opsmith"
 LIST = "libraries.json"
@@ -60,7 +60,7 @@ def find(path: Path, qualname: str, device: str) -> Path | None:
     )
 
 
-def listed(path: Path, qualname: str, device: str) -> list[Mapping[str, Any]]:
+def listed(path: Path, qualname: str, device: str) -> list[Mapping[str, Json]]:
     """Return the list's entries for the libraries of a kernel.
 
     The arguments are those of `find`. The result is empty if the source is in no such package, or
@@ -81,17 +81,17 @@ def listed(path: Path, qualname: str, device: str) -> list[Mapping[str, Any]]:
     return found if unchanged else []
 
 
-def gates(folder: Path) -> list[Mapping[str, Any]]:
+def gates(folder: Path) -> list[Mapping[str, Json]]:
     """Return the list's entries for the gates of a package.
 
     Args:
         folder: the folder of opsmith's modules in the package.
     """
-    gates: list[Mapping[str, Any]] = json.loads((folder / LIST).read_text())["gates"]
+    gates: list[Mapping[str, object]] = json.loads((folder / LIST).read_text())["gates"]
     return gates
 
 
-def open_gates(folder: Path, gates: Mapping[str, Any]) -> ctypes.CDLL:
+def open_gates(folder: Path, gates: Mapping[str, Json]) -> ctypes.CDLL:
     """Load a library of gates from a package.
 
     Args:

@@ -10,13 +10,13 @@ import subprocess
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from opsmith.errors import MissingDependencyError
 from opsmith.kernels.toolchain.torch_paths import TorchPaths, torch_paths
 from opsmith.system import machine
 from opsmith.system.files import digest
 from opsmith.system.version import version
+from opsmith.untyped import Json
 
 _LAUNCHERS = ("ccache", "sccache", "distcc")
 _INSTALL = (
@@ -143,7 +143,7 @@ class Toolset:
     architecture: str
     paths: TorchPaths | None = field(compare=False)
 
-    def facts(self, *, full_torch: bool) -> list[Any]:
+    def facts(self, *, full_torch: bool) -> list[Json]:
         """Return everything in this that decides the result of a build, as a JSON value.
 
         Args:
@@ -178,7 +178,7 @@ class Toolset:
         return any(path.is_relative_to(folder) for folder in folders)
 
 
-def compiler_facts(compiler: Compiler) -> list[Any]:
+def compiler_facts(compiler: Compiler) -> list[Json]:
     """Return the properties of a compiler that decide its output."""
     return [compiler.path, compiler.version, compiler.flags, compiler.link_flags]
 

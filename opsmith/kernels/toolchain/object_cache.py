@@ -11,9 +11,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from opsmith.system.files import digest, read_json, write_atomically
+from opsmith.untyped import Json
 
 _LIST = "variants.json"
 _MOST = 16
@@ -75,13 +75,13 @@ def included_by(path: Path) -> list[Path]:
     return [Path(name) for name in names]
 
 
-def _known(folder: Path) -> list[dict[str, Any]]:
+def _known(folder: Path) -> list[dict[str, Json]]:
     """Return the entries of the list, without malformed ones that another program wrote."""
     known = read_json(folder / _LIST, list) or []
     return [one for one in known if _is_entry(one)]
 
 
-def _is_entry(one: Any) -> bool:
+def _is_entry(one: object) -> bool:
     return (
         isinstance(one, dict)
         and all(isinstance(one.get(name), str) for name in ("what", "file", "sha256"))

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from opsmith.errors import BuildError
 from opsmith.kernels.toolchain import compilers, object_cache, released
@@ -178,7 +178,7 @@ class Recipe:
     def key(self) -> str:
         """Return a digest of everything that decides the result except the included files."""
         units = [*self.given, self.common]
-        facts: dict[str, Any] = {
+        facts: dict[str, object] = {
             "name": self.name,
             "units": [unit.key(self.tools) for unit in units],
             "link_libraries": [[item, digest(Path(item))] for item in self.link_libraries],

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from opsmith.kernels.toolchain.compilers import Compiler, Toolset, compiler_facts
 from opsmith.system.files import cache_folder, digest, key_of, write_atomically
+from opsmith.untyped import Json
 
 INCLUDE = Path(__file__).parents[1] / "include"
 SOURCE_SUFFIXES = (".cpp", ".cc", ".cxx", ".c")
@@ -61,7 +61,7 @@ class CMakeLanguage:
     options: tuple[str, ...] = ()
     torch_libraries: tuple[str, ...] = ()
 
-    def facts(self) -> list[Any]:
+    def facts(self) -> list[Json]:
         """Return everything in this that decides the result of a build, as a JSON value."""
         return [self.name, compiler_facts(self.compiler), self.architectures, self.options]
 
@@ -121,7 +121,7 @@ class Unit:
 
     def key(self, tools: Toolset) -> str:
         """Return a digest of everything that decides the object except the included files."""
-        facts: dict[str, Any] = {
+        facts: dict[str, object] = {
             "source": str(self.source),
             "content": digest(self.source) if isinstance(self.source, Path) else "",
             "generated": self.generated.key,

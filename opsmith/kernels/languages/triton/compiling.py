@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from opsmith.errors import BuildError, DeclarationError, MissingDependencyError
 from opsmith.kernels.languages.triton.kernel import TritonKernel
 from opsmith.kernels.languages.triton.variants import Configuration, element_types
 from opsmith.kernels.toolchain.nvcc import cuda_architectures
+from opsmith.untyped import Untyped
 
 #: One architecture of each generation of GPUs, for which kernels are compiled by default.
 _USUAL = (80, 90, 100, 120)
@@ -114,7 +114,7 @@ def compile_for(
     )
 
 
-def _compilable(kernel: TritonKernel) -> Any:
+def _compilable(kernel: TritonKernel) -> Untyped:
     from triton.runtime.jit import JITFunction
 
     function = kernel.function
@@ -132,11 +132,11 @@ def cache_key(kernel: TritonKernel) -> str:
     return f"{triton.__version__} {_compilable(kernel).cache_key}"
 
 
-def _default(function: Any, name: str) -> Any:
+def _default(function: Untyped, name: str) -> object:
     return next(p.default for p in function.params if p.name == name)
 
 
-def _beyond(facts: Any) -> str:
+def _beyond(facts: object) -> str:
     """Return a requirement of the kernel that a plain launch does not fulfil; empty for most."""
     if getattr(facts, "num_ctas", 1) != 1:
         return "clusters of programs (num_ctas)"

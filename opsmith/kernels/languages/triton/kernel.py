@@ -7,16 +7,17 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 from opsmith.errors import DeclarationError
 from opsmith.kernels.languages.triton.missing import require_triton
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import ScalarType
 from opsmith.signature.sizes import expressions
+from opsmith.untyped import Arguments, Untyped, Value
 
-Grid = Callable[..., Any] | tuple[int | str, ...]
-Meta = Mapping[str, Any] | Callable[..., Mapping[str, Any]]
+Grid = Callable[..., Value] | tuple[int | str, ...]
+Meta = Mapping[str, Value] | Callable[..., Mapping[str, Value]]
 
 #: The options of a launch, which Triton accepts besides a kernel's own parameters.
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
@@ -70,10 +71,10 @@ class TritonKernel:
 
     signature: Signature
     device: str
-    given: Any
+    given: Value
     grid: Grid
     meta: Meta = field(default_factory=dict)
-    args: Mapping[str, Any] = field(default_factory=dict)
+    args: Arguments = field(default_factory=dict)
     strided: bool | tuple[str, ...] = False
     package: str | None = None
 
@@ -97,7 +98,7 @@ class TritonKernel:
     # --- the function ------------------------------------------------------------------------
 
     @cached_property
-    def function(self) -> Any:
+    def function(self) -> Untyped:
         """The ``@triton.jit`` function.
 
         Raises:
@@ -117,7 +118,7 @@ class TritonKernel:
             ) from error
         return self._plain(found)
 
-    def _plain(self, found: Any) -> Any:
+    def _plain(self, found: object) -> object:
         kind = type(found).__name__
         if kind in ("Autotuner", "Heuristics"):
             raise DeclarationError(
@@ -219,12 +220,12 @@ class TritonKernel:
 
     # --- functions of a call -----------------------------------------------------------------
 
-    def _functions(self) -> list[tuple[str, Callable[..., Any]]]:
+    def _functions(self) -> list[tuple[str, Callable[..., Value]]]:
         every = [("grid", self.grid), ("meta", self.meta)]
         every += [(f"args[{name!r}]", value) for name, value in self.args.items()]
         return [(what, value) for what, value in every if callable(value)]
 
-    def _names(self, what: str, function: Callable[..., Any]) -> tuple[str, ...]:
+    def _names(self, what: str, function: Callable[..., object]) -> tuple[str, ...]:
         """Return the names of a function's parameters; refuse names that no call has."""
         names = tuple(inspect.signature(function).parameters)
         known = [
@@ -255,7 +256,7 @@ class TritonKernel:
         found += [t.of for t in self.taken if t.constexpr and t.kind == "number"]
         return tuple(dict.fromkeys(found))
 
-    def constants(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def constants(self, values: Arguments) -> dict[str, Value]:
         """Return the constants of `meta` for a call's dimensions."""
         if not callable(self.meta):
             return dict(self.meta)
@@ -264,10 +265,10 @@ class TritonKernel:
 
     def programs(
         self,
-        values: Mapping[str, Any],
-        constants: Mapping[str, Any],
-        call: Callable[..., Any] | None = None,
-    ) -> tuple[Any, ...]:
+        values: Arguments,
+        constants: Arguments,
+        call: Callable[..., object] | None = None,
+    ) -> tuple[Value, ...]:
         """Return the number of programs of a call in three dimensions.
 
         Args:
@@ -289,10 +290,10 @@ class TritonKernel:
     def computed(
         self,
         name: str,
-        values: Mapping[str, Any],
-        constants: Mapping[str, Any],
-        call: Callable[..., Any] | None = None,
-    ) -> Any:
+        values: Arguments,
+        constants: Arguments,
+        call: Callable[..., object] | None = None,
+    ) -> Value:
         """Return the value of ``args[name]`` for a call; the arguments are those of `programs`."""
         what = f"args[{name!r}]"
         return self._evaluate(what, self.args[name], values, constants, call or _plainly)
@@ -300,11 +301,11 @@ class TritonKernel:
     def _evaluate(
         self,
         what: str,
-        value: Any,
-        values: Mapping[str, Any],
-        constants: Mapping[str, Any],
-        call: Callable[..., Any],
-    ) -> Any:
+        value: object,
+        values: Arguments,
+        constants: Arguments,
+        call: Callable[..., object],
+    ) -> object:
         everything = {**values, **constants, _META: constants}
         if callable(value):
             return call(value, everything, self._names(what, value), f"{self.what}: {what}")
@@ -312,7 +313,7 @@ class TritonKernel:
             return self._expression(what, value, everything)
         return value
 
-    def _expression(self, what: str, text: str, values: Mapping[str, Any]) -> Any:
+    def _expression(self, what: str, text: str, values: Arguments) -> object:
         scalars = [
             p.name for p in self.signature.parameters if not (p.is_tensor or p.is_tensor_list)
         ]
@@ -325,7 +326,7 @@ class TritonKernel:
                 f"{self.what}: {what} is {text!r}, and there is no {error.args[0]!r}"
             ) from None
 
-    def arguments(self, values: Mapping[str, Any], constants: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments(self, values: Arguments, constants: Arguments) -> dict[str, Value]:
         """Return the arguments of a launch by name, for the kernel and for Triton."""
         found = {name: constants[name] for name in OPTIONS if name in constants}
         for taken in self.taken:
@@ -344,14 +345,14 @@ class TritonKernel:
 
 
 def _plainly(
-    function: Callable[..., Any], values: Mapping[str, Any], names: tuple[str, ...], what: str
-) -> Any:
+    function: Callable[..., object], values: Arguments, names: tuple[str, ...], what: str
+) -> object:
     for name in names:
         if name not in values:
             raise DeclarationError(f"{what} takes {name!r}, which meta does not give")
     return function(**{name: values[name] for name in names})
 
 
-def _is_constexpr(annotation: Any) -> bool:
+def _is_constexpr(annotation: object) -> bool:
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
     return "constexpr" in text  # like Triton, accept an annotation in quotes

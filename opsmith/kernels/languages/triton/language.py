@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opsmith.kernels.codegen import cpp_names
 from opsmith.kernels.codegen.argument_struct import require_supported
@@ -16,7 +16,7 @@ from opsmith.kernels.languages.triton.missing import require_triton
 from opsmith.kernels.languages.triton.sizes import Size, expression_of
 from opsmith.kernels.languages.triton.variants import (
     Configuration,
-    Value,
+    Passed,
     configurations,
     dtypes_of,
 )
@@ -25,6 +25,7 @@ from opsmith.kernels.toolchain.torch_paths import require_torch_for, torch_paths
 from opsmith.kernels.toolchain.units import Generated, Unit
 from opsmith.signature.dtype_variables import parts
 from opsmith.system.files import key_of
+from opsmith.untyped import Json
 
 if TYPE_CHECKING:
     from opsmith.kernels.source import KernelSource
@@ -90,7 +91,7 @@ class Triton(Cpp):
             "link_libraries": (*source.link_libraries, "dl", *links),
         }
 
-    def shipped_with(self, source: KernelSource) -> dict[str, Any]:
+    def shipped_with(self, source: KernelSource) -> dict[str, Json]:
         """Return the architectures and the sizes that the kernel is compiled for, and its file."""
         file = Path(self.kernel.function.fn.__code__.co_filename).resolve()
         sizes = [dict(one.sizes) for one in configurations(self.kernel, self.served)]
@@ -160,7 +161,7 @@ def _elements(dtype: str | None) -> list[str]:
     return [cpp_names.ELEMENT_TYPES[one] for one in parts(dtype)]
 
 
-def _mask(given: Sequence[Value], divisible: frozenset[str]) -> int:
+def _mask(given: Sequence[Passed], divisible: frozenset[str]) -> int:
     return sum(1 << position for position, one in enumerate(given) if one.name in divisible)
 
 
@@ -190,7 +191,7 @@ class _Writer:
         self._kernel = kernel
         self._positions: dict[bytes, int] = {}
         self.codes: list[str] = []
-        self.sets: list[list[dict[str, Any]]] = []
+        self.sets: list[list[dict[str, object]]] = []
 
     def images(
         self,
@@ -223,7 +224,7 @@ class _Writer:
             self.codes.append(",".join(map(str, code)))
         return self._positions[code]
 
-    def argument(self, given: Value) -> str:
+    def argument(self, given: Passed) -> str:
         value = given.value
         if given.kind == "pointer":
             return f"of(a.{cpp_names.identifier(value)}.data())"

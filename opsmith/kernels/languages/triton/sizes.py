@@ -7,20 +7,21 @@ compiled library, from the sizes of this module.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import NoReturn
 
 from opsmith.errors import DeclarationError
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import ScalarType, SequenceType, TensorType
 from opsmith.signature.sizes.expressions import Binary, Expression, Integer, Name, Scalar
 from opsmith.signature.sizes.shapes import Fixed, Shape, Variadic
+from opsmith.untyped import Arguments, Value
 
 
-def _operator(op: str, *, swap: bool = False) -> Callable[[Size, Any], Any]:
+def _operator(op: str, *, swap: bool = False) -> Callable[[Size, Value], Value]:
     """Return the method of `Size` for an operator of Python's, or for it with swapped operands."""
 
-    def method(self: Size, other: Any) -> Any:
+    def method(self: Size, other: object) -> Value:
         if isinstance(other, bool) or not isinstance(other, int | Size):
             return NotImplemented
         left, right = self.expression, expression_of(other)
@@ -46,10 +47,10 @@ class Size:
     __floordiv__, __rfloordiv__ = _operator("//"), _operator("//", swap=True)
     __mod__, __rmod__ = _operator("%"), _operator("%", swap=True)
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> Value:
         return 0 - self
 
-    def _undecided(self, *_: Any) -> NoReturn:
+    def _undecided(self, *_: object) -> NoReturn:
         raise UndecidedError
 
     __bool__ = __int__ = __index__ = __float__ = __truediv__ = __pow__ = _undecided
@@ -123,9 +124,9 @@ def expression_of(value: int | Size) -> Expression:
     return value.expression if isinstance(value, Size) else Integer(int(value))
 
 
-def unknown_sizes(signature: Signature) -> dict[str, Any]:
+def unknown_sizes(signature: Signature) -> dict[str, Value]:
     """Return, by name, the unknown sizes that stand for the values of a call."""
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         dim: Size(Name(dim)) for dim in signature.dims if dim not in signature.variadic_dims
     }
     for parameter in signature.parameters:
@@ -144,8 +145,8 @@ def unknown_sizes(signature: Signature) -> dict[str, Any]:
 
 
 def traced(
-    function: Callable[..., Any], values: Mapping[str, Any], names: tuple[str, ...], what: str
-) -> Any:
+    function: Callable[..., object], values: Arguments, names: tuple[str, ...], what: str
+) -> Value:
     """Return the result of a function of sizes, applied to unknown sizes.
 
     Args:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from opsmith.errors import DeclarationError, MissingDependencyError
 from opsmith.kernels.languages.triton.kernel import OPTIONS, Taken, TritonKernel
 from opsmith.kernels.languages.triton.sizes import Size, traced, unknown_sizes
 from opsmith.signature.dtypes import FLOATING, INTEGRAL
 from opsmith.signature.parameters import ScalarType, TensorType
+from opsmith.untyped import Arguments, Value
 
 #: Triton's names of the dtypes that it supports.
 TRITON_DTYPES = {
@@ -24,7 +24,7 @@ _DIVISOR = 16
 
 
 @dataclass(frozen=True)
-class Value:
+class Passed:
     """A value that a launch passes to the kernel, rather than one that is compiled in.
 
     Attributes:
@@ -35,7 +35,7 @@ class Value:
 
     name: str
     kind: str
-    value: Any
+    value: Value
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,10 @@ class Configuration:
     """
 
     sizes: Mapping[str, int]
-    constants: Mapping[str, Any]
-    options: Mapping[str, Any]
-    grid: tuple[Any, ...]
-    given: tuple[Value, ...]
+    constants: Arguments
+    options: Arguments
+    grid: tuple[Value, ...]
+    given: tuple[Passed, ...]
     hints: tuple[frozenset[str], ...]
 
     def assumptions(self) -> list[tuple[frozenset[str], bool]]:
@@ -132,8 +132,8 @@ def _configuration(
 
 
 def _constant(
-    kernel: TritonKernel, taken: Taken, values: Mapping[str, Any], constants: Mapping[str, Any]
-) -> Any:
+    kernel: TritonKernel, taken: Taken, values: Arguments, constants: Arguments
+) -> object:
     if taken.kind == "meta":
         if taken.name not in constants:
             raise DeclarationError(f"{kernel.what}: meta gives no {taken.name!r}")
@@ -149,16 +149,14 @@ def _constant(
     return value
 
 
-def _given(
-    kernel: TritonKernel, taken: Taken, values: Mapping[str, Any], constants: Mapping[str, Any]
-) -> Value:
+def _given(kernel: TritonKernel, taken: Taken, values: Arguments, constants: Arguments) -> Passed:
     if taken.kind == "tensor":
-        return Value(taken.name, "pointer", taken.of)
+        return Passed(taken.name, "pointer", taken.of)
     if taken.kind == "args":
         value = kernel.computed(taken.name, values, constants, traced)
         if isinstance(value, bool):
-            return Value(taken.name, "boolean", value)
-        return Value(taken.name, "real" if isinstance(value, float) else "integer", value)
+            return Passed(taken.name, "boolean", value)
+        return Passed(taken.name, "real" if isinstance(value, float) else "integer", value)
     parameter = kernel.signature.by_name.get(taken.of)
     kind = parameter.type.kind if parameter and isinstance(parameter.type, ScalarType) else "int"
     if kind == "str":
@@ -167,8 +165,8 @@ def _given(
             "do not support strings"
         )
     if kind == "int":
-        return Value(taken.name, "integer", values[taken.of])
-    return Value(taken.name, {"float": "real", "bool": "boolean"}[kind], taken.of)
+        return Passed(taken.name, "integer", values[taken.of])
+    return Passed(taken.name, {"float": "real", "bool": "boolean"}[kind], taken.of)
 
 
 def _hint(kernel: TritonKernel, given: Sequence[Value], sizes: Mapping[str, int]) -> frozenset[str]:
@@ -210,7 +208,7 @@ def element_types(kernel: TritonKernel, dtype: str | None) -> Iterator[tuple[str
         if taken.kind != "tensor":
             continue
         if taken.of in results:
-            type_: Any = results[taken.of]
+            type_: object = results[taken.of]
         else:
             type_ = kernel.signature.by_name[taken.of].type
         assert isinstance(type_, TensorType)
