@@ -17,13 +17,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from opsmith.errors import ArtifactError
 from opsmith.signature.dtypes import ALL_DTYPES
 from opsmith.system.files import needing_space, storing
 from opsmith.system.scratch import partial_folder
 from opsmith.targets.exporting import typed_json
+from opsmith.untyped import Value
 
 MANIFEST = "manifest.json"
 VERSION = 2
@@ -129,8 +129,8 @@ class CallSpec:
 
     in_spec: str = ""
     out_spec: str = ""
-    in_leaves: tuple[Any, ...] = ()
-    out_leaves: tuple[Any, ...] = ()
+    in_leaves: tuple[Value, ...] = ()
+    out_leaves: tuple[Value, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class Manifest:
     call: CallSpec = field(default_factory=CallSpec)
     kind: str = MODEL
     operators: tuple[OperatorUse, ...] = ()
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Value] = field(default_factory=dict)
     agreement: Agreement | None = None
     files: Mapping[str, File] = field(default_factory=dict)
     conditions: tuple[SizeCondition, ...] = ()
@@ -223,7 +223,7 @@ class Manifest:
             _validate_leaves("call.out_leaves", self.call.out_leaves, len(self.outputs))
 
 
-def _validate_leaves(place: str, leaves: tuple[Any, ...], count: int) -> None:
+def _validate_leaves(place: str, leaves: tuple[object, ...], count: int) -> None:
     for position, leaf in enumerate(leaves):
         tensor = type(leaf) is int and 0 <= leaf < count
         if not tensor and not (isinstance(leaf, dict) and leaf.keys() == {"is"}):

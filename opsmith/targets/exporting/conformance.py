@@ -5,9 +5,8 @@ A target provides the routes; the checks draw the cases, compute the expected re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
@@ -15,20 +14,21 @@ from opsmith.operators import Operator
 from opsmith.operators.core.arguments import flatten
 from opsmith.targets.exporting.loaded_artifact import LoadedModel, LoadedOperators
 from opsmith.targets.exporting.protocol import Route
+from opsmith.untyped import Arguments, Value
 
 
-def _no_options(operator: Operator) -> Mapping[str, Any]:
+def _no_options(operator: Operator) -> Arguments:
     del operator
     return {}
 
 
-def call_model(model: LoadedModel, arguments: Sequence[Any]) -> Any:
+def call_model(model: LoadedModel, arguments: Sequence[object]) -> Value:
     """Call a loaded model with the arguments of the exported model."""
     return model(*arguments)
 
 
 def call_operator(
-    loaded: LoadedOperators, operator: Operator, arguments: Mapping[str, Any]
+    loaded: LoadedOperators, operator: Operator, arguments: Arguments
 ) -> Sequence[Tensor]:
     """Call a loaded operator with PyTorch tensors and return its results."""
     return loaded.runner.run(operator.name, arguments)
@@ -50,9 +50,9 @@ class OwnCall:
             the new contents of arguments that the operator writes into.
     """
 
-    function: Callable[..., Any]
-    taken: Callable[[Mapping[str, Any]], Mapping[str, Any]]
-    given: Callable[[Any, Mapping[str, Any]], list[Tensor]]
+    function: Callable[..., Value]
+    taken: Callable[[Arguments], Arguments]
+    given: Callable[[Value, Arguments], list[Tensor]]
 
 
 def own_call(loaded: LoadedOperators, operator: Operator) -> OwnCall:
@@ -77,8 +77,8 @@ class ModelProof(Route):
             may change is refused; the refusal is then no fault of the operator.
     """
 
-    options: Callable[[Operator], Mapping[str, Any]] = _no_options
-    run: Callable[[LoadedModel, Sequence[Any]], Any] = call_model
+    options: Callable[[Operator], Arguments] = _no_options
+    run: Callable[[LoadedModel, Sequence[Value]], Value] = call_model
     functional: bool = False
     may_refuse: bool = False
     may_fix: bool = False
@@ -95,8 +95,8 @@ class OperatorProof(Route):
         own_call: returns the call to be timed, which excludes the conversion of tensors in `run`.
     """
 
-    options: Callable[[Operator], Mapping[str, Any]] = _no_options
-    run: Callable[[LoadedOperators, Operator, Mapping[str, Any]], Sequence[Tensor]] = call_operator
+    options: Callable[[Operator], Arguments] = _no_options
+    run: Callable[[LoadedOperators, Operator, Arguments], Sequence[Tensor]] = call_operator
     own_call: Callable[[LoadedOperators, Operator], OwnCall] = own_call
 
 
@@ -113,10 +113,10 @@ class GradientProof(Route):
             order.
     """
 
-    options: Callable[[Operator], Mapping[str, Any]] = _no_options
+    options: Callable[[Operator], Arguments] = _no_options
     lost: Callable[[LoadedOperators, Operator], str | None] = _nothing_lost
     differentiate: Callable[
-        [LoadedOperators, Operator, Mapping[str, Any], Sequence[Tensor]], Sequence[Tensor]
+        [LoadedOperators, Operator, Arguments, Sequence[Tensor]], Sequence[Tensor]
     ]
 
 
@@ -130,4 +130,4 @@ class DirectProof(Route):
             writes into.
     """
 
-    opened: Callable[[Operator], Callable[[Mapping[str, Any]], list[Tensor]]]
+    opened: Callable[[Operator], Callable[[Arguments], list[Tensor]]]

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import torch
 from torch import nn
@@ -28,22 +27,23 @@ from opsmith.targets.exporting.protocol import ModelTarget, OperatorTarget, Opti
 from opsmith.targets.exporting.registry import all_targets, get_target
 from opsmith.targets.exporting.tracing import evaluating, prepare
 from opsmith.targets.exporting.verification import compare
+from opsmith.untyped import Arguments, Value
 
 Exportable = nn.Module | ExportedProgram | Operator | Sequence[Operator] | ModuleType | str | Path
 
 
 def export(
     model: Exportable,
-    args: Sequence[Any] | None = None,
-    kwargs: Mapping[str, Any] | None = None,
+    args: Sequence[object] | None = None,
+    kwargs: Arguments | None = None,
     *,
     target: str,
     out: str | Path,
-    dynamic_shapes: Any = None,
+    dynamic_shapes: object = None,
     overwrite: bool = False,
-    verify: bool | Sequence[Sequence[Any]] = True,
+    verify: bool | Sequence[Sequence[object]] = True,
     say: Callable[[str], None] | None = print,
-    **options: Any,
+    **options: object,
 ) -> Artifact:
     """Export a model, or operators, to a folder that `opsmith.load`, or the runtime alone, can run.
 
@@ -117,8 +117,8 @@ def _export_model(
     target: ModelTarget,
     model: Model,
     folder: Path,
-    options: Mapping[str, Any],
-    verify: bool | Sequence[Sequence[Any]],
+    options: Arguments,
+    verify: bool | Sequence[Sequence[object]],
     say: Callable[[str], None],
 ) -> None:
     with status(f"exporting to {target.title}"):
@@ -149,7 +149,7 @@ def _export_operators(
     target: OperatorTarget,
     operators: Sequence[Operator],
     folder: Path,
-    options: Mapping[str, Any],
+    options: Arguments,
     verify: bool,
     say: Callable[[str], None],
 ) -> None:
@@ -197,7 +197,7 @@ def _refused(target: Target, what: str, kind: str) -> ExportError:
 _TAKERS: dict[str, type] = {"models": ModelTarget, "operators": OperatorTarget}
 
 
-def _options(target: Target, given: Mapping[str, Any]) -> dict[str, Any]:
+def _options(target: Target, given: Arguments) -> dict[str, object]:
     """Return every option of the target, with the default for an option that is missing or `None`.
 
     Raises:
@@ -218,7 +218,7 @@ def _options(target: Target, given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _refuse_value(target: Target, option: Option, value: Any) -> None:
+def _refuse_value(target: Target, option: Option, value: Value) -> None:
     """Refuse a value that the option does not accept.
 
     Raises:
@@ -236,7 +236,7 @@ def _refuse_value(target: Target, option: Option, value: Any) -> None:
             raise OptionError(f"{wrong}; expected {option.kind.__name__}") from None
 
 
-def _write(target: Target, outcome: Outcome, folder: Path, **facts: Any) -> Artifact:
+def _write(target: Target, outcome: Outcome, folder: Path, **facts: Value) -> Artifact:
     """Write the manifest; `facts` are the fields of `Manifest` that depend on what was exported."""
     manifest = Manifest(
         target=target.name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ from opsmith.targets.exporting.artifact import (
 from opsmith.targets.exporting.call_errors import call_errors
 from opsmith.targets.exporting.protocol import ModelTarget, OperatorRunner, OperatorTarget, Runner
 from opsmith.targets.exporting.registry import get_target
+from opsmith.untyped import Arguments, Untyped, Value
 
 _REMEMBERED = 256
 #: Exceptions of a target's loader where a manifest's ``details`` or ``call``, which each target
@@ -55,7 +56,7 @@ class LoadedModel:
     def __init__(self, artifact: Artifact, runner: Runner) -> None:
         self.artifact = artifact
         self.runner = runner
-        self._accepted: set[Any] = set()
+        self._accepted: set[object] = set()
         call = artifact.manifest.call
         self._in_spec = pytree.treespec_loads(call.in_spec) if call.in_spec else None
         self._out_spec = pytree.treespec_loads(call.out_spec) if call.out_spec else None
@@ -65,7 +66,7 @@ class LoadedModel:
         inputs = ", ".join(str(spec) for spec in manifest.inputs)
         return f"<{manifest.target} artifact {self.artifact.folder} ({inputs})>"
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Value:
         """Run the model with its original arguments and return its original structure.
 
         Args:
@@ -79,7 +80,7 @@ class LoadedModel:
         """
         return self.unflatten(self.run(self.flatten(args, kwargs)))
 
-    def run(self, inputs: Sequence[Any]) -> list[Tensor]:
+    def run(self, inputs: Sequence[object]) -> list[Tensor]:
         """Run with one tensor or array per input, in the manifest's order.
 
         Raises:
@@ -105,7 +106,7 @@ class LoadedModel:
                 given[position].copy_(passed[position])
         return outputs
 
-    def _tensor(self, position: int, value: Any) -> Tensor:
+    def _tensor(self, position: int, value: object) -> Tensor:
         hint = "."
         try:
             tensor = torch.as_tensor(value)
@@ -128,7 +129,7 @@ class LoadedModel:
             f"{self.artifact.folder}: input {name!r} is {came}, expected a dense tensor{hint}"
         )
 
-    def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
+    def flatten(self, args: Sequence[object], kwargs: Arguments | None = None) -> list[Value]:
         """Return the tensors of a call in the order of the manifest's inputs.
 
         Raises:
@@ -159,7 +160,7 @@ class LoadedModel:
         places = zip(leaves, call.in_leaves, strict=True)
         return [leaf for leaf, place in places if isinstance(place, int)]
 
-    def _misplaced(self, spec: Any) -> str:
+    def _misplaced(self, spec: object) -> str:
         """Return a line that names the inputs of each argument that is nested differently."""
         if self._in_spec is None:
             return ""
@@ -179,7 +180,7 @@ class LoadedModel:
                 )
         return "".join(lines)
 
-    def unflatten(self, outputs: Sequence[Tensor]) -> Any:
+    def unflatten(self, outputs: Sequence[Tensor]) -> Value:
         """Rebuild the model's return value from one tensor per output of the manifest."""
         leaves = [
             outputs[leaf] if isinstance(leaf, int) else leaf["is"]
@@ -202,12 +203,12 @@ def _has_values(tensor: Tensor) -> bool:
         return False
 
 
-def _child(spec: Any, index: int) -> Any:
+def _child(spec: Untyped, index: int) -> Untyped:
     # PyTorch 2.13 has this method; 2.10 has the attribute, which 2.13 deprecates.
     return spec.child(index) if hasattr(spec, "child") else spec.children_specs[index]
 
 
-def _nesting(spec: Any) -> str:
+def _nesting(spec: Untyped) -> str:
     """Describe the structure of an argument in a few words."""
     if isinstance(spec, str):
         return spec
@@ -216,7 +217,7 @@ def _nesting(spec: Any) -> str:
     return f"a {spec.type.__name__} of {spec.num_children}"
 
 
-class LoadedOperators(Mapping[str, Callable[..., Any]]):
+class LoadedOperators(Mapping[str, Callable[..., Value]]):
     """Exported operators by ``namespace::name``, as the runtime's users call them.
 
     ``loaded["ns::my_op"]`` and ``loaded.my_op`` are the same operator.
@@ -237,7 +238,7 @@ class LoadedOperators(Mapping[str, Callable[..., Any]]):
         target, names = self.artifact.manifest.target, ", ".join(self)
         return f"<{target} artifact {self.artifact.folder} (operators {names})>"
 
-    def __getitem__(self, name: str) -> Callable[..., Any]:
+    def __getitem__(self, name: str) -> Callable[..., Value]:
         try:
             return self.runner.functions[name]
         except KeyError:
@@ -245,10 +246,10 @@ class LoadedOperators(Mapping[str, Callable[..., Any]]):
                 f"{self.artifact.folder} has no operator {name!r}; it has {', '.join(self)}"
             ) from None
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getattr__(self, name: str) -> Callable[..., Value]:
         if "ops" not in self.__dict__:  # A copy that is being made has no attributes yet.
             raise AttributeError(name)
-        found: Callable[..., Any] = getattr(self.ops, name)
+        found: Callable[..., object] = getattr(self.ops, name)
         return found
 
     def __dir__(self) -> list[str]:
@@ -270,7 +271,7 @@ class _Ops:
     def __dir__(self) -> list[str]:
         return sorted({_short(name) for name in self._loaded})
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getattr__(self, name: str) -> Callable[..., Value]:
         if name.startswith("__"):  # Copying and pickling look up such names.
             raise AttributeError(name)
         found = [qualname for qualname in self._loaded if _short(qualname) == name]

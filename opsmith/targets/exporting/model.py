@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +22,7 @@ from opsmith.operators.core import registry
 from opsmith.operators.core.arguments import dtype_name
 from opsmith.operators.core.onnx_choice import translations
 from opsmith.targets.exporting.artifact import CallSpec, TensorSpec
+from opsmith.untyped import Args, Arguments, Untyped, Value
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Model:
 
     program: ExportedProgram
     module: nn.Module | None
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
+    args: Args
+    kwargs: Arguments
     dim_names: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
@@ -61,7 +61,7 @@ class Model:
         return {node.name: self._spec(node.name, node).shape for node in self._tensor_inputs()}
 
     @property
-    def shape_environment(self) -> Any:
+    def shape_environment(self) -> Untyped:
         """Return PyTorch's record of the symbolic sizes, or `None` if every size is a number."""
         for node in self._tensor_inputs():
             for size in node.meta["val"].shape:
@@ -91,7 +91,7 @@ class Model:
     @cached_property
     def call(self) -> CallSpec:
         """Return how Python arguments map to inputs, and outputs to the return value."""
-        in_leaves: list[Any] = []
+        in_leaves: list[object] = []
         for spec in self.program.graph_signature.input_specs:
             if spec.kind is not InputKind.USER_INPUT:
                 continue
@@ -105,7 +105,7 @@ class Model:
                     "changes from call to call cannot be an input. Pass a tensor, or let the "
                     "number follow from a tensor's size."
                 )
-        out_leaves: list[Any] = []
+        out_leaves: list[Value] = []
         for node in self._user_outputs:
             if isinstance(node, Node):
                 out_leaves.append(sum(isinstance(leaf, int) for leaf in out_leaves))
@@ -116,7 +116,7 @@ class Model:
             _dump(spec.in_spec), _dump(spec.out_spec), tuple(in_leaves), tuple(out_leaves)
         )
 
-    def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
+    def flatten(self, args: Sequence[object], kwargs: Arguments) -> list[Tensor]:
         """Return the tensors of a call in the order of `inputs`."""
         leaves = pytree.tree_leaves((tuple(args), dict(kwargs)))
         return [
@@ -125,7 +125,7 @@ class Model:
             if isinstance(place, int)
         ]
 
-    def unflatten(self, inputs: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def unflatten(self, inputs: Sequence[Tensor]) -> tuple[Args, dict[str, Value]]:
         """Rebuild a call's arguments from its tensors, and the values that the export fixed."""
         leaves, spec = pytree.tree_flatten((tuple(self.args), dict(self.kwargs)))
         filled = [
@@ -200,7 +200,7 @@ class Model:
         )
 
     @cached_property
-    def _user_outputs(self) -> tuple[Any, ...]:
+    def _user_outputs(self) -> tuple[object, ...]:
         (node,) = (node for node in self.program.graph.nodes if node.op == "output")
         specs = self.program.graph_signature.output_specs
         return tuple(
@@ -241,14 +241,14 @@ class Model:
             )
         return TensorSpec(name, dtype_name(value.dtype), tuple(self.size(s) for s in value.shape))
 
-    def size(self, size: Any) -> int | str:
+    def size(self, size: Untyped) -> int | str:
         """Return a size for the manifest: a number, or an expression with the user's names."""
         if isinstance(size, int):
             return size
         expression = size.node.expr
         return int(expression) if expression.is_Integer else self.text(expression)
 
-    def text(self, expression: Any) -> str:
+    def text(self, expression: Untyped) -> str:
         """Return an expression over sizes as text with the user's names."""
         names = {symbol: self.dim_names.get(str(symbol)) for symbol in expression.free_symbols}
         renamed = expression.xreplace(
@@ -267,13 +267,13 @@ _PYTORCHS_OWN = frozenset(
 
 def operator_of(node: Node) -> Operator | None:
     """Return opsmith's operator that a node calls, if any, also through ``auto_functionalized``."""
-    target: Any = node.target
+    target: object = node.target
     if isinstance(target, HigherOrderOperator) and node.args:
         target = node.args[0]
     return operator_behind(target)
 
 
-def operator_behind(target: Any) -> Operator | None:
+def operator_behind(target: object) -> Operator | None:
     """Return opsmith's operator for an overload, if any."""
     if not isinstance(target, OpOverload):
         return None
@@ -286,7 +286,7 @@ def operator_behind(target: Any) -> Operator | None:
     return None  # PyTorch's exporters support the builtin, and the adoption adds nothing for them.
 
 
-def _of_symbol(size: Any, low: int | None, high: int | None) -> tuple[int, int | None] | None:
+def _of_symbol(size: Untyped, low: int | None, high: int | None) -> tuple[int, int | None] | None:
     """Return the range of a symbol that occurs in a single size, derived from the size's range.
 
     PyTorch records the requested range for the size. The range that it records for the symbol
@@ -303,11 +303,11 @@ def _of_symbol(size: Any, low: int | None, high: int | None) -> tuple[int, int |
     return int(first), None if high is None else int((high - start) // step)
 
 
-def _symbols(size: Any) -> list[str]:
+def _symbols(size: Untyped) -> list[str]:
     return [] if isinstance(size, int) else [str(s) for s in size.node.expr.free_symbols]
 
 
-def _bound(value: Any) -> int | None:
+def _bound(value: Untyped) -> int | None:
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError, AttributeError):
@@ -316,19 +316,19 @@ def _bound(value: Any) -> int | None:
     return None if number >= 2**62 else number
 
 
-def _path_name(path: tuple[Any, ...]) -> str:
+def _path_name(path: tuple[object, ...]) -> str:
     """Join the keys, fields and indices that lead to a value into one name."""
     parts = [getattr(key, "key", getattr(key, "idx", getattr(key, "name", key))) for key in path]
     first = () if path and not isinstance(path[0], pytree.SequenceKey) else ("output",)
     return "_".join(map(str, (*first, *parts)))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Return `value` if JSON can hold it, else its `repr`, which no argument equals."""
     return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
 
 
-def _dump(spec: Any) -> str:
+def _dump(spec: Untyped) -> str:
     try:
         return json.dumps(json.loads(pytree.treespec_dumps(spec)))
     except Exception:  # The type has no serializer in pytree; positional arguments still work.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,13 +19,14 @@ from opsmith.sources.importing import declared_by, import_all
 from opsmith.targets.exporting.artifact import Agreement
 from opsmith.targets.exporting.protocol import OperatorRunner
 from opsmith.targets.exporting.verification import largest_difference
+from opsmith.untyped import Arguments, Value
 
 #: Number of registered cases to compare per operator. A few keep the export quick; `opsmith check`
 #: runs all.
 _MOST = 8
 
 
-def operators_of(source: Any) -> list[Operator]:
+def operators_of(source: object) -> list[Operator]:
     """Return the operators that `source` names, without duplicates.
 
     Args:
@@ -152,7 +152,7 @@ def compare_operators(
     return Agreement(count, largest, output)
 
 
-def _cases(operator: Operator) -> Iterator[dict[str, Any]]:
+def _cases(operator: Operator) -> Iterator[dict[str, object]]:
     """Yield the author's first cases, in one dtype."""
     generic = operator.signature.generic
     names = generic.names if generic is not None else ("float32",)
@@ -163,11 +163,11 @@ def _cases(operator: Operator) -> Iterator[dict[str, Any]]:
         yield operator.arguments((), dict(case))
 
 
-def _copied(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _copied(arguments: Arguments) -> dict[str, Value]:
     return {name: map_tensors(value, Tensor.clone) for name, value in arguments.items()}
 
 
-def _call(operator: Operator, arguments: dict[str, Any]) -> tuple[list[Tensor], list[str]]:
+def _call(operator: Operator, arguments: dict[str, object]) -> tuple[list[Tensor], list[str]]:
     positional, keywords = operator.split(arguments)
     with torch.no_grad():
         returned = operator(*positional, **keywords)
@@ -176,5 +176,5 @@ def _call(operator: Operator, arguments: dict[str, Any]) -> tuple[list[Tensor], 
     return found, names if len(names) == len(found) else [f"result {i}" for i in range(len(found))]
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return f"{value!r} ({type(value).__name__})"

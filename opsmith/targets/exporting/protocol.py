@@ -13,7 +13,7 @@ import importlib.util
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
@@ -21,6 +21,7 @@ from opsmith.compat import torch_modules
 from opsmith.operators import Operator
 from opsmith.operators.core.operator import Kernel
 from opsmith.targets.exporting.artifact import Artifact, OperatorUse, SizeCondition
+from opsmith.untyped import Arguments, Value
 
 if TYPE_CHECKING:
     from opsmith.targets.exporting.model import Model
@@ -46,7 +47,7 @@ class Option:
 
     name: str
     help: str
-    default: Any = None
+    default: Value = None
     choices: tuple[str, ...] = ()
     kind: type = str
     by_operator: bool = False
@@ -67,7 +68,7 @@ class Outcome:
 
     operators: Sequence[OperatorUse] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Value] = field(default_factory=dict)
     unverified: str = ""
     conditions: Sequence[SizeCondition] = ()
 
@@ -110,10 +111,10 @@ class OperatorRunner(abc.ABC):
             they accept and return the runtime's own arrays.
     """
 
-    functions: Mapping[str, Callable[..., Any]]
+    functions: Mapping[str, Callable[..., Value]]
 
     @abc.abstractmethod
-    def run(self, name: str, arguments: Mapping[str, Any]) -> Sequence[Tensor]:
+    def run(self, name: str, arguments: Arguments) -> Sequence[Tensor]:
         """Call one of `functions` with PyTorch tensors, for checks to compare it with PyTorch.
 
         May be called any number of times; no state may persist between calls that could change a
@@ -231,7 +232,7 @@ class ModelTarget(Target):
     """A runtime that supports models, which may call custom operators."""
 
     @abc.abstractmethod
-    def export_model(self, model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
+    def export_model(self, model: Model, folder: Path, options: Arguments) -> Outcome:
         """Write every file that running `model` needs into `folder`.
 
         Called only where the target is available. Every file in `folder` becomes part of the
@@ -271,7 +272,7 @@ class OperatorTarget(Target):
 
     @abc.abstractmethod
     def export_operators(
-        self, operators: Sequence[Operator], folder: Path, options: Mapping[str, Any]
+        self, operators: Sequence[Operator], folder: Path, options: Arguments
     ) -> Outcome:
         """Write every file that calling `operators` needs into `folder`.
 

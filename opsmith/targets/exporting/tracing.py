@@ -7,9 +7,8 @@ import functools
 import inspect
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
 
 import torch
 from torch import SymFloat, SymInt, Tensor, nn
@@ -21,6 +20,7 @@ from opsmith.compat.patch import Patch
 from opsmith.errors import DifferentiationError, ExportError
 from opsmith.targets.exporting.artifact import unnamed_size
 from opsmith.targets.exporting.model import Model
+from opsmith.untyped import Args, Arguments, Value
 
 #: A block in which ``torch.einsum`` of three tensors contracts from left to right. opt_einsum,
 #: which is installed with JAX, would choose the order by the sizes, and PyTorch would turn all
@@ -30,9 +30,9 @@ _einsum_in_order = Patch(lambda: torch.backends.opt_einsum, "enabled", lambda _:
 
 def prepare(
     model: nn.Module | ExportedProgram,
-    args: Sequence[Any] | None = None,
-    kwargs: Mapping[str, Any] | None = None,
-    dynamic_shapes: Any = None,
+    args: Sequence[object] | None = None,
+    kwargs: Arguments | None = None,
+    dynamic_shapes: Value = None,
 ) -> Model:
     """Return a model in the form that targets accept.
 
@@ -76,8 +76,8 @@ def prepare(
 
 
 def _told_apart(
-    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    model: nn.Module, args: Args, kwargs: dict[str, object]
+) -> tuple[Args, dict[str, Value]]:
     """Return the example with repeated tensors, and tensors of the model, replaced by copies.
 
     PyTorch's tracers identify a tensor by its object: one object given for two inputs, or for an
@@ -85,7 +85,7 @@ def _told_apart(
     """
     seen = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
 
-    def apart(leaf: Any) -> Any:
+    def apart(leaf: object) -> object:
         if not isinstance(leaf, Tensor):
             return leaf
         if id(leaf) in seen:
@@ -123,9 +123,9 @@ def _refuse_confused(program: ExportedProgram) -> None:
 def _dim_names(
     program: ExportedProgram,
     model: nn.Module,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    dynamic_shapes: Any,
+    args: Args,
+    kwargs: dict[str, object],
+    dynamic_shapes: object,
 ) -> dict[str, str]:
     """Return the names that the user gave to sizes, by PyTorch's symbols for them."""
     asked = dynamic_shapes
@@ -141,7 +141,7 @@ def _dim_names(
     for leaf, value in zip(leaves, values, strict=False):
         if not isinstance(value, Tensor) or not leaf or len(leaves) != len(values):
             continue
-        sizes: Sequence[Any] = value.shape
+        sizes: Sequence[object] = value.shape
         for axis, dim in leaf.items() if isinstance(leaf, dict) else enumerate(leaf):
             # `2*dim + 1` is derived from `dim`, and `dim` itself may not be the size of any axis.
             own = getattr(dim, "root", dim)
@@ -158,14 +158,14 @@ def _size_names(program: ExportedProgram) -> dict[str, str]:
     names: dict[str, str] = {}
     for node in program.graph.find_nodes(op="placeholder"):
         value = node.meta.get("val")
-        sizes: Sequence[Any] = value.shape if isinstance(value, Tensor) else ()
+        sizes: Sequence[object] = value.shape if isinstance(value, Tensor) else ()
         for axis, size in enumerate(sizes):
             if not isinstance(size, int):
                 names.setdefault(str(size), unnamed_size(node.name, axis))
     return names
 
 
-def _is_shape(item: Any) -> bool:
+def _is_shape(item: object) -> bool:
     """Return whether `item` gives the sizes of one tensor: ``{0: dim}``, ``(dim, None)``."""
     if isinstance(item, dict):
         return all(isinstance(axis, int) for axis in item)
@@ -175,7 +175,7 @@ def _is_shape(item: Any) -> bool:
     )
 
 
-def _is_hint(part: Any) -> bool:
+def _is_hint(part: object) -> bool:
     return type(part).__name__ == "_DimHint"
 
 
@@ -228,9 +228,9 @@ def kept_sizes() -> Iterator[None]:
             _thread.blocks -= 1
 
 
-def _keeping_len(plain: Callable[[Any], int]) -> Callable[[Any], Any]:
+def _keeping_len(plain: Callable[[object], int]) -> Callable[[object], object]:
     @functools.wraps(plain)
-    def len(value: Any, /) -> Any:
+    def len(value: object, /) -> object:
         if _thread.blocks and isinstance(value, Tensor) and value.dim():
             return value.size(0)
         return plain(value)
@@ -238,9 +238,9 @@ def _keeping_len(plain: Callable[[Any], int]) -> Callable[[Any], Any]:
     return len
 
 
-def _keeping_sqrt(plain: Callable[[Any], float]) -> Callable[[Any], Any]:
+def _keeping_sqrt(plain: Callable[[object], float]) -> Callable[[object], object]:
     @functools.wraps(plain)
-    def sqrt(value: Any, /) -> Any:
+    def sqrt(value: object, /) -> object:
         if _thread.blocks and isinstance(value, SymInt | SymFloat):
             return torch.sym_sqrt(value)
         if _thread.blocks and isinstance(value, Tensor) and torch.jit.is_tracing():

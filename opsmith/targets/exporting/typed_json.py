@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from dataclasses import is_dataclass
 from typing import Any
 
+from opsmith.untyped import Hint, Json
+
 
 class Mismatch(ValueError):
     """A value does not have the type that its place requires; the message names the place."""
 
 
-def read(type_: Any, value: Any, place: str) -> Any:
+def read(type_: Any, value: object, place: str) -> Any:  # an instance of `type_`
     """Return `value`, decoded from JSON, as a `type_`.
 
     Args:
@@ -26,7 +28,7 @@ def read(type_: Any, value: Any, place: str) -> Any:
         Mismatch: `value` has another type.
     """
     origin, parameters = typing.get_origin(type_), typing.get_args(type_)
-    if type_ is Any:
+    if type_ is Any:  # which any JSON fits
         return value
     if is_dataclass(type_):
         return _record(type_, value, place)
@@ -48,7 +50,7 @@ def read(type_: Any, value: Any, place: str) -> Any:
     return _require(type_, value, place)
 
 
-def _record(type_: Any, value: Any, place: str) -> Any:
+def _record(type_: Hint, value: object, place: str) -> object:
     facts = _require(dict, value, place)
     hints = typing.get_type_hints(type_)
     missing = [name for name in hints if name not in facts]
@@ -59,7 +61,7 @@ def _record(type_: Any, value: Any, place: str) -> Any:
     )
 
 
-def _any_of(types_: tuple[Any, ...], value: Any, place: str) -> Any:
+def _any_of(types_: tuple[object, ...], value: object, place: str) -> object:
     problems = []
     for type_ in types_:
         try:
@@ -71,7 +73,7 @@ def _any_of(types_: tuple[Any, ...], value: Any, place: str) -> Any:
     raise deeper[0] if deeper else _mismatch(types_, value, place)
 
 
-def _require(type_: type | None, value: Any, place: str) -> Any:
+def _require(type_: type | None, value: object, place: str) -> Json:
     expected = type(None) if type_ is None else type_
     if expected is float and type(value) is int:
         return float(value)
@@ -84,7 +86,7 @@ _NAMES = {dict: "an object", list: "a list", str: "a string", int: "an integer",
 _NAMES |= {type(None): "null", bool: "a boolean"}
 
 
-def _mismatch(types_: tuple[Any, ...], value: Any, place: str) -> Mismatch:
+def _mismatch(types_: tuple[Hint, ...], value: object, place: str) -> Mismatch:
     expected = [
         "an object" if is_dataclass(t) or t is Mapping else _NAMES[type(None) if t is None else t]
         for t in types_

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,7 +31,7 @@ def compare(
     model: Model,
     runner: Runner,
     title: str,
-    samples: Sequence[Sequence[Any]] | None = None,
+    samples: Sequence[Sequence[object]] | None = None,
 ) -> Agreement:
     """Run `model` in PyTorch and in `runner` on the same inputs, and compare.
 
@@ -49,7 +48,7 @@ def compare(
     Raises:
         CheckError: results differ in number, shape or dtype, or by more than rounding explains.
     """
-    reference: Callable[..., Any] = model.module or model.program.module()
+    reference: Callable[..., object] = model.module or model.program.module()
     if any(spec.kind is InputKind.CUSTOM_OBJ for spec in model.program.graph_signature.input_specs):
         # A call may change the user's object, so call a copy of it.
         reference = copy.deepcopy(reference)

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any
 
 import torch
 
@@ -24,6 +23,7 @@ from opsmith.operators.core.arguments import describe
 from opsmith.signature import bind
 from opsmith.targets.exporting.artifact import SizeCondition
 from opsmith.targets.exporting.model import Model
+from opsmith.untyped import Arguments, Untyped
 
 _NOT_THE_USERS = (Path(torch.__file__).parent, Path(__file__).parents[3])
 
@@ -38,7 +38,7 @@ class Assumption:
         place: the line that branches, such as ``ops.py:12: if len(x) > 3:``; empty if unknown.
     """
 
-    guard: Any
+    guard: Untyped
     operator: Operator
     place: str
 
@@ -57,7 +57,7 @@ class Assumptions:
         """Return what the declarations require of the inputs' sizes."""
         return tuple(self._declared)
 
-    def declare(self, operator: Operator, arguments: Mapping[str, Any]) -> None:
+    def declare(self, operator: Operator, arguments: Arguments) -> None:
         """Note what the declaration of `operator` requires of a call that is being traced."""
         if self._model.shape_environment is not None:
             self._declared.update(dict.fromkeys(required_sizes(self._model, operator, arguments)))
@@ -71,8 +71,8 @@ class Assumptions:
             return
         found = self._found
 
-        class Watched(list[Any]):
-            def append(self, guard: Any) -> None:
+        class Watched(list[Untyped]):
+            def append(self, guard: object) -> None:
                 super().append(guard)
                 found.append(Assumption(guard, operator, _asking(sys._getframe(1))))
 
@@ -177,18 +177,18 @@ _RELATIONS = ("==", "!=", "<", "<=", ">", ">=")
 
 
 def required_sizes(
-    model: Model, operator: Operator, arguments: Mapping[str, Any]
+    model: Model, operator: Operator, arguments: Arguments
 ) -> Iterator[SizeCondition]:
     """Yield the conditions on symbolic sizes in a call that is being traced.
 
     Conditions that hold for all sizes are left out, and so are conditions on sizes that only the
     data decides, for which PyTorch's own assertions are part of the program.
     """
-    asked: list[Any] = []
+    asked: list[object] = []
     signature = operator.signature
     bind(signature, describe(arguments, signature), lambda holds, message: asked.append(holds))
     for holds in asked:
-        expression: Any = holds.node.expr if isinstance(holds, torch.SymBool) else None
+        expression: Untyped = holds.node.expr if isinstance(holds, torch.SymBool) else None
         relation = getattr(expression, "rel_op", None)
         if relation not in _RELATIONS:
             continue
@@ -208,7 +208,7 @@ _OPERATORS = {
 }
 
 
-def _text(expression: Any, names: Mapping[str, str], *, inner: bool = False) -> str:
+def _text(expression: Untyped, names: Mapping[str, str], *, inner: bool = False) -> str:
     """Return an expression of SymPy as `signature.sizes.expressions` reads it; empty if none."""
     kind, arguments = type(expression).__name__, expression.args
     if expression.is_Symbol:

@@ -11,6 +11,7 @@ from torch.fx import Node
 from opsmith.errors import DeclarationError, ExportError, FormError, OpsmithError, OptionError
 from opsmith.operators import Operator
 from opsmith.targets.exporting.artifact import OperatorUse
+from opsmith.untyped import Value
 
 INLINE = "inline"
 """The form that every runtime supports: the operations of the reference replace the operator."""
@@ -30,7 +31,7 @@ class Choice:
     operator: Operator
     form: str
     note: str = ""
-    how: Any = None
+    how: Value = None
 
     def use(self, count: int) -> OperatorUse:
         """Return the entry for the report and the manifest."""
@@ -75,7 +76,7 @@ class Chooser:
 
     def __init__(
         self,
-        wanted: str | Mapping[Any, str],
+        wanted: str | Mapping[Any, str],  # a mapping of one kind of key is none of two
         forms: Mapping[str, Choose],
         runtime: str,
         automatic: Sequence[str] | None = None,
@@ -151,6 +152,6 @@ class Chooser:
         raise ExportError(f"{operator.name}: {self._runtime} cannot carry it in any form.\n{lines}")
 
 
-def call_arguments(operator: Operator, node: Node) -> dict[str, Any]:
+def call_arguments(operator: Operator, node: Node) -> dict[str, Value]:
     """Return the arguments of a call in the program by name."""
     return operator.arguments(node.args, node.kwargs)

@@ -12,8 +12,7 @@ import dataclasses
 import functools
 import json
 import operator as python_operator
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
 
 import torch
 from torch import Tensor
@@ -37,6 +36,7 @@ from opsmith.signature.parameters import (
     TensorType,
 )
 from opsmith.targets.exporting.model import operator_behind, operator_of
+from opsmith.untyped import Arguments, Untyped, Value
 
 _NAMESPACE = "opsmith_functional"
 
@@ -73,7 +73,7 @@ def twin(operator: Operator, *, traced: bool = False) -> OpOverload:
         library.define(pure.schema(), tags=(torch.Tag.needs_contiguous_strides,))
         run = functional(operator, operator)
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             arguments = operator.arguments(args, kwargs)
             positional, keywords = operator.split(decode(operator, arguments))
             results = run(*positional, **keywords)
@@ -87,7 +87,7 @@ def twin(operator: Operator, *, traced: bool = False) -> OpOverload:
     return overload
 
 
-def operator_of_twin(target: Any) -> Operator | None:
+def operator_of_twin(target: object) -> Operator | None:
     """Return the operator whose functional twin is `target`, or `None`."""
     return _OF_TWINS.get(target) if isinstance(target, OpOverload) else None
 
@@ -97,7 +97,7 @@ def is_encoded(parameter: Parameter) -> bool:
     return isinstance(parameter.type, SequenceType) and parameter.type.kind in ("bool", "float")
 
 
-def encode(operator: Operator, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def encode(operator: Operator, arguments: Arguments) -> dict[str, Value]:
     """Return the arguments in the form that the traced twin accepts."""
     return {
         name: json.dumps(list(value))
@@ -107,7 +107,7 @@ def encode(operator: Operator, arguments: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def decode(operator: Operator, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def decode(operator: Operator, arguments: Arguments) -> dict[str, Value]:
     """Reverse `encode`."""
     return {
         name: json.loads(value)
@@ -131,7 +131,9 @@ def _type_of(parameter: Parameter) -> TensorType | TensorListType:
     return parameter.type
 
 
-def functional(operator: Operator, function: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
+def functional(
+    operator: Operator, function: Callable[..., Value]
+) -> Callable[..., tuple[Value, ...]]:
     """Wrap `function`, which mutates, so that it returns results and new contents instead.
 
     The new contents of a list are a list; an absent tensor has an empty one in its place.
@@ -139,7 +141,7 @@ def functional(operator: Operator, function: Callable[..., Any]) -> Callable[...
     mutated = [parameter.name for parameter in operator.signature.mutated]
     clone = functools.partial(torch.clone, memory_format=torch.contiguous_format)
 
-    def run(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    def run(*args: object, **kwargs: object) -> tuple[Value, ...]:
         arguments = operator.arguments(args, kwargs)
         for name in mutated:
             arguments[name] = map_tensors(arguments[name], clone)
@@ -154,7 +156,7 @@ def functional(operator: Operator, function: Callable[..., Any]) -> Callable[...
     return run
 
 
-def call_twin(operator: Operator, overload: OpOverload, arguments: Mapping[str, Any]) -> Any:
+def call_twin(operator: Operator, overload: OpOverload, arguments: Arguments) -> Value:
     """Call a twin, copy the new contents into the arguments, and return the operator's results.
 
     Args:
@@ -185,7 +187,9 @@ class CallsTwins(TorchFunctionMode):
         super().__init__()
         self._only = only
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Untyped, types: object, args: Value = (), kwargs: Value = None
+    ) -> Value:
         called = func.default if isinstance(func, OpOverloadPacket) else func
         operator = operator_behind(called) if isinstance(called, OpOverload) else None
         if operator is None or not operator.signature.mutated:
@@ -224,7 +228,7 @@ def without_mutation(program: ExportedProgram, operators: Collection[Operator]) 
     return updated(program, module, signature)
 
 
-def _contents(value: Any) -> Any:
+def _contents(value: Value) -> object:
     """Return what PyTorch knows of the new contents of an argument: see `functional`."""
     if value is None:
         return torch.empty(0, device="meta")
@@ -233,7 +237,7 @@ def _contents(value: Any) -> Any:
     return value.meta["val"]
 
 
-def _parts(graph: torch.fx.Graph, whole: Node, values: Sequence[Any]) -> list[Node]:
+def _parts(graph: torch.fx.Graph, whole: Node, values: Sequence[object]) -> list[Node]:
     """Insert nodes that take the parts of a node's several values, and return them."""
     parts = []
     for position, value in enumerate(values):
@@ -243,7 +247,7 @@ def _parts(graph: torch.fx.Graph, whole: Node, values: Sequence[Any]) -> list[No
     return parts
 
 
-def _replace(operator: Operator, node: Node, signature: Any) -> None:
+def _replace(operator: Operator, node: Node, signature: Untyped) -> None:
     graph = node.graph
     results = len(operator.signature.results)
     arguments = operator.arguments(node.args, node.kwargs)
@@ -256,7 +260,7 @@ def _replace(operator: Operator, node: Node, signature: Any) -> None:
         call.meta = {**node.meta, "val": made[0] if len(made) == 1 else made}
         parts = [call] if len(made) == 1 else _parts(graph, call, made)
         for value, part in zip(written, parts[results:], strict=True):
-            into: list[Any] = each_tensor(value)
+            into: list[Value] = each_tensor(value)
             several = isinstance(value, list | tuple)
             made_for = _parts(graph, part, part.meta["val"]) if several else [part]
             for one, contents in zip(into, made_for, strict=bool(into)):

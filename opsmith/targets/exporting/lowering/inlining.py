@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +18,7 @@ from torch.fx import Node
 from torch.overrides import TorchFunctionMode
 
 from opsmith.compat import torch_pytree as pytree
+from opsmith.compat.torch_ops import OpOverload
 from opsmith.compat.torch_tracing import functionalized, is_functional, unseen_by_traces
 from opsmith.errors import ExportError
 from opsmith.kernels import HOST
@@ -35,6 +35,7 @@ from opsmith.targets.exporting.lowering.functional import (
 )
 from opsmith.targets.exporting.model import Model, operator_behind
 from opsmith.targets.exporting.tracing import kept_sizes
+from opsmith.untyped import Untyped, Value
 
 
 @dataclass(frozen=True)
@@ -57,12 +58,12 @@ class Lowered:
         return tuple(choice for choice, _ in self.choices if choice.form != INLINE)
 
 
-def overload_of(operator: Operator) -> Any:
+def overload_of(operator: Operator) -> OpOverload:
     """Return the overload that calls `operator` in a functional program: its twin if it mutates."""
     return twin(operator) if operator.signature.mutated else operator.overload
 
 
-Decompositions = Mapping[Any, Callable[..., Any]]
+Decompositions = Mapping[OpOverload, Callable[..., Value]]
 """Maps overloads to functions that use other operators, or return `NotImplemented`."""
 
 
@@ -140,8 +141,8 @@ def _decomposed(
     return decomposed
 
 
-def _results(function: Callable[..., Any]) -> Callable[..., Any]:
-    def run(*args: Any, **kwargs: Any) -> Any:
+def _results(function: Callable[..., Value]) -> Callable[..., Value]:
+    def run(*args: object, **kwargs: object) -> object:
         results = function(*args, **kwargs)
         return results[0] if len(results) == 1 else results
 
@@ -150,17 +151,17 @@ def _results(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _traceable(
     operator: Operator,
-    function: Callable[..., Any],
+    function: Callable[..., object],
     twins: CallsTwins,
     assumptions: Assumptions | None,
-) -> Callable[..., Any]:
+) -> Callable[..., object]:
     """Wrap `function` for use as a decomposition, even if it mutates tensors that it created."""
 
-    def traced(*args: Any, **kwargs: Any) -> Any:
+    def traced(*args: object, **kwargs: object) -> object:
         with twins, MakesConstants(), kept_sizes():
             return function(*args, **kwargs)
 
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def run(*args: object, **kwargs: object) -> object:
         noting = contextlib.nullcontext() if assumptions is None else assumptions.of(operator)
         with noting:
             if assumptions is not None:
@@ -223,7 +224,9 @@ _MAKERS = (torch.tensor, torch.as_tensor, torch.asarray)
 class MakesConstants(TorchFunctionMode):
     """Builds ``torch.tensor([2])`` in a reference, and tensors from outside it, by operations."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Untyped, types: object, args: Value = (), kwargs: Value = None
+    ) -> Value:
         kwargs = kwargs or {}
         made = None
         if func in _MAKERS and args:
@@ -237,7 +240,7 @@ class MakesConstants(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def _made(data: Any, dtype: torch.dtype | None, device: Any) -> Tensor | None:
+def _made(data: object, dtype: torch.dtype | None, device: object) -> Tensor | None:
     """Return a tensor of Python numbers, or `None` if `data` contains anything else."""
     leaves = pytree.tree_leaves(data, is_leaf=lambda item: not isinstance(item, list | tuple))
     if not all(isinstance(leaf, bool | int | float | complex) for leaf in leaves):
@@ -247,14 +250,14 @@ def _made(data: Any, dtype: torch.dtype | None, device: Any) -> Tensor | None:
     return _of(value, device or torch.get_default_device())
 
 
-def _rebuilt(value: Any) -> Any:
+def _rebuilt(value: object) -> object:
     # Traced tensors are instances of subclasses.
     if type(value) is not Tensor or is_functional(value):
         return value
     return _of(value, value.device)
 
 
-def _of(value: Tensor, device: Any) -> Tensor:
+def _of(value: Tensor, device: Untyped) -> Tensor:
     """Return the numbers of `value` as operations that build it on `device`."""
     if value.numel() > _MOST:
         raise ExportError(
@@ -262,7 +265,7 @@ def _of(value: Tensor, device: Any) -> Tensor:
             f"may have at most {_MOST}. Pass the constant as an argument."
         )
     with unseen_by_traces():
-        numbers: Sequence[Any] = value.detach().cpu().flatten().tolist()
+        numbers: Sequence[complex] = value.detach().cpu().flatten().tolist()
     shape, dtype = value.shape, value.dtype
     # Compare texts, since 0.0 == -0.0.
     if len(set(map(repr, numbers))) <= 1:
