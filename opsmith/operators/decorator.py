@@ -6,7 +6,7 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, overload
+from typing import overload
 
 import torch
 from torch import Tensor
@@ -21,9 +21,10 @@ from opsmith.operators.defined import DefinedOperator
 from opsmith.signature import Signature, hints, signature_of
 from opsmith.signature.suggestions import refuse_unknown_keywords
 from opsmith.system.temporarily import uncollected
+from opsmith.untyped import Hint, Untyped, Value
 
 #: What a schema calls a type, and the annotation that stands for it.
-_SCALARS: dict[str, Any] = {
+_SCALARS: dict[str, Hint] = {
     "Tensor": Tensor,
     "int": int,
     "SymInt": int,
@@ -74,7 +75,7 @@ def op(
 @refuse_unknown_keywords(lambda qualname="", *_: f"{qualname or 'an operator'}: opsmith.op")
 def op(
     qualname: str = "",
-    function: Callable[..., Any] | None = None,
+    function: Callable[..., object] | None = None,
     /,
     *,
     mutates_args: Iterable[str] = (),
@@ -87,7 +88,7 @@ def op(
     device_types: str | Sequence[str] | None = None,
     schema: str | None = None,
     tags: Sequence[torch.Tag] = (),
-) -> Any:
+) -> object:
     """Declare an operator; similar to ``torch.library.custom_op``.
 
     The decorated function's annotations are the declaration, its body is the reference.
@@ -194,7 +195,7 @@ def op(
         )
 
 
-def _warn_of_a_clash(qualname: str, function: Callable[..., Any]) -> None:
+def _warn_of_a_clash(qualname: str, function: Callable[..., object]) -> None:
     """Warn if another module declared the operator before; a notebook may redeclare its own."""
     earlier = registry.find(qualname)
     if earlier is None or earlier.reference.__module__ in (function.__module__, "__main__"):
@@ -210,7 +211,7 @@ def _warn_of_a_clash(qualname: str, function: Callable[..., Any]) -> None:
     )
 
 
-def annotated(function: Callable[..., Any], qualname: str, schema: str) -> Callable[..., Any]:
+def annotated(function: Callable[..., Value], qualname: str, schema: str) -> Callable[..., Value]:
     """Return `function` for `signature_of`, with the schema's types where it has no annotations.
 
     Args:
@@ -268,7 +269,7 @@ def refuse_others(signature: Signature, schema: str) -> None:
         )
 
 
-def _parsed(qualname: str, schema: str) -> Any:
+def _parsed(qualname: str, schema: str) -> Untyped:
     try:
         return parse_schema(qualname + schema)
     except RuntimeError as error:
@@ -276,18 +277,18 @@ def _parsed(qualname: str, schema: str) -> Any:
         return _refuse(qualname, f"schema={schema!r} does not parse: {first}")
 
 
-def _facts(schema: Any) -> Any:
-    def text(type_: Any) -> str:
+def _facts(schema: Untyped) -> object:
+    def text(type_: object) -> str:
         return str(type_).replace("SymInt", "int")
 
-    def writes(argument: Any) -> bool:
+    def writes(argument: Untyped) -> bool:
         return argument.alias_info is not None and argument.alias_info.is_write
 
     arguments = [(a.name, text(a.type), a.N, a.kwarg_only, writes(a)) for a in schema.arguments]
     return arguments, [text(result.type) for result in schema.returns]
 
 
-def _hint(qualname: str, type_: Any, length: int | None) -> Any:
+def _hint(qualname: str, type_: Untyped, length: int | None) -> Hint:
     kind = type_.kind()
     if kind == "OptionalType":
         return _hint(qualname, type_.getElementType(), length) | None
@@ -302,5 +303,5 @@ def _hint(qualname: str, type_: Any, length: int | None) -> Any:
     return found
 
 
-def _refuse(qualname: str, message: str) -> Any:
+def _refuse(qualname: str, message: str) -> Hint:
     raise DeclarationError(f"{qualname}: {message}")

@@ -29,6 +29,7 @@ from opsmith.operators.dispatch.ranks import sharding
 from opsmith.operators.dispatch.registration import Registration
 from opsmith.signature import Signature
 from opsmith.signature.suggestions import refuse_unknown_keywords
+from opsmith.untyped import Arguments, Value
 
 if TYPE_CHECKING:
     from opsmith.operators.dispatch.declared_backward import DeclaredBackward
@@ -85,7 +86,7 @@ class DefinedOperator(RegisteredOperator[P, R]):
     def __repr__(self) -> str:
         return f"<opsmith operator {self.signature.namespace}::{self.signature.schema()}>"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return registry.get, (self.name,)
 
     @overload  # type: ignore[override]
@@ -122,10 +123,10 @@ class DefinedOperator(RegisteredOperator[P, R]):
         self,
         device_types: str | Sequence[str],
         *,
-        triton: Any,
-        grid: Any,
-        meta: Mapping[str, Any] | Callable[..., Mapping[str, Any]] | None = ...,
-        args: Mapping[str, Any] | None = ...,
+        triton: object,
+        grid: object,
+        meta: Arguments | Callable[..., Arguments] | None = ...,
+        args: Arguments | None = ...,
         strided: bool | Sequence[str] = ...,
     ) -> None:
         """Register a ``@triton.jit`` kernel, or its location, which is launched on `grid`."""
@@ -134,18 +135,18 @@ class DefinedOperator(RegisteredOperator[P, R]):
     def register_kernel(
         self,
         device_types: str | Sequence[str],
-        function: Callable[..., Any] | None = None,
+        function: Callable[..., object] | None = None,
         *,
         source: str | Path | None = None,
         api: str = "opsmith",
         strided: bool | Sequence[str] = False,
         flags: Sequence[str] = (),
         language: str = "",
-        triton: Any = None,
-        grid: Any = None,
-        meta: Mapping[str, Any] | Callable[..., Mapping[str, Any]] | None = None,
-        args: Mapping[str, Any] | None = None,
-    ) -> Any:
+        triton: object = None,
+        grid: object = None,
+        meta: Arguments | Callable[..., Arguments] | None = None,
+        args: Arguments | None = None,
+    ) -> object:
         """Register an implementation for one or more device types.
 
         Args:
@@ -291,9 +292,9 @@ class DefinedOperator(RegisteredOperator[P, R]):
     def register_torch_dispatch(
         self,
         torch_dispatch_class: type,
-        function: Callable[..., Any] | None = None,
+        function: Callable[..., object] | None = None,
         /,
-    ) -> Any:
+    ) -> Any:  # the function, or without one a decorator
         """Register the implementation for a ``__torch_dispatch__`` class; usable as a decorator.
 
         Args:
@@ -355,23 +356,23 @@ class DefinedOperator(RegisteredOperator[P, R]):
 
     @overload  # type: ignore[override]
     def register_autograd(
-        self, backward: F, /, *, setup_context: Callable[..., Any] | None = ...
+        self, backward: F, /, *, setup_context: Callable[..., object] | None = ...
     ) -> F:
         """Register a backward."""
 
     @overload
     def register_autograd(
-        self, /, *, setup_context: Callable[..., Any] | None = ...
+        self, /, *, setup_context: Callable[..., object] | None = ...
     ) -> Callable[[F], F]:
         """Register the decorated backward."""
 
     def register_autograd(
         self,
-        backward: Callable[..., Any] | None = None,
+        backward: Callable[..., object] | None = None,
         /,
         *,
-        setup_context: Callable[..., Any] | None = None,
-    ) -> Any:
+        setup_context: Callable[..., object] | None = None,
+    ) -> object:
         """Register a backward formula, with the interface of ``torch.library.register_autograd``.
 
         Args:
@@ -484,13 +485,13 @@ class DefinedOperator(RegisteredOperator[P, R]):
         graph_caches.tell(self.name, f"autocast, {device_type}", str(cast_inputs))
 
 
-def _derived_fake(signature: Signature) -> Callable[..., Any]:
+def _derived_fake(signature: Signature) -> Callable[..., object]:
     from opsmith.operators.dispatch.fake import fake_kernel, noticing_no_write
 
     return noticing_no_write(signature, fake_kernel(signature))
 
 
-def _derived_rule(operator: Operator) -> Callable[..., Any]:
+def _derived_rule(operator: Operator) -> Callable[..., Value]:
     from opsmith.operators.dispatch.vmap import batching_rule
 
     return batching_rule(operator)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -14,19 +11,20 @@ from opsmith.operators.core.arguments import tensors_in
 from opsmith.operators.core.operator import P, R
 from opsmith.operators.defined import DefinedOperator
 from opsmith.signature import Signature
+from opsmith.untyped import Args, Arguments, Value
 
 
 class DrawingOperator(DefinedOperator[P, R]):
     """An operator with a `Philox` parameter, which a call need not pass."""
 
-    def __init__(self, signature: Signature, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, signature: Signature, *args: Value, **kwargs: Value) -> None:
         super().__init__(signature, *args, **kwargs)
         drawn = signature.drawn
         assert drawn is not None
         # Read once, since Dynamo, which traces the methods below, reads no dataclass.
         self._drawn_name, self._drawn_place = drawn.name, signature.parameters.index(drawn)
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: object, **kwargs: object) -> Value:
         """Call the operator, with a seed and offset drawn where the call passes none.
 
         Raises:
@@ -36,9 +34,7 @@ class DrawingOperator(DefinedOperator[P, R]):
         positional, keywords = self.with_drawn(args, kwargs)
         return super().__call__(*positional, **keywords)
 
-    def with_drawn(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    def with_drawn(self, args: Args, kwargs: Arguments) -> tuple[Args, Arguments]:
         """Return a call's arguments with the seed and offset, drawn unless they are there."""
         name, place = self._drawn_name, self._drawn_place
         if name in kwargs:
@@ -56,9 +52,7 @@ class DrawingOperator(DefinedOperator[P, R]):
         generator = given if _is_generator(given) else None
         return (*args[:place], self._draw(generator, args, kwargs), *args[after:]), kwargs
 
-    def _draw(
-        self, generator: torch.Generator | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> Tensor:
+    def _draw(self, generator: torch.Generator | None, args: Args, kwargs: Arguments) -> Tensor:
         """Draw on the device of the call's first tensor."""
         first = next(iter(tensors_in((*args, *kwargs.values()))), None)
         device = None if first is None else first.device
@@ -70,5 +64,5 @@ class DrawingOperator(DefinedOperator[P, R]):
         return philox.draw(generator, device=device)
 
 
-def _is_generator(value: Any) -> bool:
+def _is_generator(value: object) -> bool:
     return isinstance(value, torch.Generator)

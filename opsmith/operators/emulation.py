@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 from opsmith.errors import DeclarationError
 from opsmith.kernels import HOST
@@ -12,6 +11,7 @@ from opsmith.kernels.language_registry import languages
 from opsmith.operators.core import registry
 from opsmith.operators.defined import DefinedOperator
 from opsmith.operators.dispatch.kernel import dispatch_key
+from opsmith.untyped import Value
 
 
 @contextmanager
@@ -81,7 +81,7 @@ def emulated_kernel(operator: DefinedOperator, device: str, seed: int = 0) -> It
         restore()
 
 
-def _emulated(operator: DefinedOperator, device: str, seed: int = 0) -> Callable[..., Any] | None:
+def _emulated(operator: DefinedOperator, device: str, seed: int = 0) -> Callable[..., Value] | None:
     kernel = operator.kernels.get(device)
     return None if kernel is None else kernel.emulated(operator, seed)
 

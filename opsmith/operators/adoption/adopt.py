@@ -33,6 +33,7 @@ from opsmith.operators.core.source_location import where_written
 from opsmith.operators.decorator import op as declare
 from opsmith.operators.dispatch.fake import give_fake
 from opsmith.signature import Signature, hints, signature_of
+from opsmith.untyped import Args, Arguments, Hint, Untyped, Value
 
 #: The instructions of a function without a body, in each Python version.
 _CONSTANTS = ("LOAD_CONST", "RETURN_CONST")
@@ -40,15 +41,15 @@ _CONSTANTS = ("LOAD_CONST", "RETURN_CONST")
 
 def adopt(
     what: str | type[torch.autograd.Function],
-    second: Callable[..., Any] | str | None = None,
+    second: Callable[..., object] | str | None = None,
     /,
     *,
     mutates_args: Sequence[str] = (),
     data_dependent: Sequence[str] = (),
     parallel_dims: Sequence[str] = (),
     where: Sequence[str] = (),
-    annotations: Callable[..., Any] | None = None,
-) -> Any:
+    annotations: Callable[..., object] | None = None,
+) -> Any:  # the function, or without one a decorator
     """Adopt an existing operator, or define an operator for a ``torch.autograd.Function``.
 
     Args:
@@ -90,7 +91,7 @@ def adopt(
         ...     return torch.sign(self) * torch.log(abs(self) + torch.sqrt(self * self + 1))
         >>> asinh.register_onnx("Asinh", opset=9)
     """
-    options: dict[str, Any] = {
+    options: dict[str, Value] = {
         "mutates_args": mutates_args,
         "data_dependent": data_dependent,
         "parallel_dims": parallel_dims,
@@ -125,7 +126,7 @@ def adopt(
     return operator
 
 
-def _is_empty(function: Callable[..., Any]) -> bool:
+def _is_empty(function: Callable[..., object]) -> bool:
     """Return whether a function has no body but ``...`` or a docstring."""
     code = getattr(function, "__code__", None)
     if code is None:
@@ -135,9 +136,9 @@ def _is_empty(function: Callable[..., Any]) -> bool:
     return words <= {*_CONSTANTS, "RESUME", "NOP", "RETURN_VALUE"} and returned == {None}
 
 
-def _itself(function: Callable[..., Any], overload: OpOverload) -> Callable[..., Any]:
+def _itself(function: Callable[..., object], overload: OpOverload) -> Callable[..., object]:
     @functools.wraps(function)
-    def reference(*args: Any, **kwargs: Any) -> Any:
+    def reference(*args: object, **kwargs: object) -> object:
         return overload(*args, **kwargs)
 
     return reference
@@ -202,7 +203,7 @@ def _compare(signature: Signature, overload: OpOverload) -> None:
         )
 
 
-def _difference(ours: Any, theirs: Any) -> str:
+def _difference(ours: Untyped, theirs: Untyped) -> str:
     """Describe the first difference between two schemas that matters; empty if there is none."""
     pairs = zip(ours.arguments, theirs.arguments, strict=False)
     for position, (own, other) in enumerate(pairs, 1):
@@ -229,11 +230,11 @@ def _difference(ours: Any, theirs: Any) -> str:
     return ""
 
 
-def _written(argument: Any) -> bool:
+def _written(argument: Untyped) -> bool:
     return argument.alias_info is not None and argument.alias_info.is_write
 
 
-def _kind(type_: Any) -> str:
+def _kind(type_: object) -> str:
     return str(type_).replace("SymInt", "int").replace("Scalar", "number")
 
 
@@ -268,7 +269,7 @@ class _Unsaved:
         self._qualname = qualname
         self.needs_input_grad = (False,) * count
 
-    def save_for_backward(self, *tensors: Any) -> None:
+    def save_for_backward(self, *tensors: object) -> None:
         pass
 
     save_for_forward = mark_non_differentiable = save_for_backward
@@ -276,7 +277,7 @@ class _Unsaved:
     def set_materialize_grads(self, value: bool) -> None:
         pass
 
-    def mark_dirty(self, *tensors: Any) -> None:
+    def mark_dirty(self, *tensors: object) -> None:
         raise DeclarationError(
             f"{self._qualname}: its forward writes into its arguments (mark_dirty). Write it as an "
             "operator with mutates_args (opsmith.op)."
@@ -284,12 +285,12 @@ class _Unsaved:
 
 
 def _adopt_function(
-    function: Any, qualname: str, annotated: Callable[..., Any] | None, options: dict[str, Any]
+    function: Value, qualname: str, annotated: Callable[..., object] | None, options: Arguments
 ) -> Operator:
     takes_ctx = function.setup_context is torch.autograd.Function.setup_context
     forward = function.forward
 
-    def reference(*args: Any) -> Any:
+    def reference(*args: object) -> object:
         ctx = (_Unsaved(qualname, len(args)),) if takes_ctx else ()
         with torch.no_grad():
             returned = forward(*ctx, *args)
@@ -317,7 +318,7 @@ def _adopt_function(
     if annotated is not None and not _is_empty(annotated):
         operator.reference = annotated
 
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    def setup_context(ctx: object, inputs: tuple[object, ...], output: object) -> None:
         if takes_ctx:
             with torch.no_grad():
                 forward(ctx, *inputs)
@@ -335,7 +336,7 @@ def _adopt_function(
 
     applied = function.apply  # bound to the Function
 
-    def apply(*args: Any) -> Any:
+    def apply(*args: object) -> object:
         if in_torchscript_export() and not _thread.exports_operators:
             # torch.onnx.export supports the Function's own symbolic, but not opsmith's operators.
             return applied(*args)
@@ -353,7 +354,7 @@ def _adopt_function(
     return operator
 
 
-def _explain(operator: Operator, args: tuple[Any, ...], error: Exception) -> None:
+def _explain(operator: Operator, args: Args, error: Exception) -> None:
     """Report that an unannotated argument, assumed to be a tensor, is not a tensor.
 
     Raises:
@@ -368,11 +369,11 @@ def _explain(operator: Operator, args: tuple[Any, ...], error: Exception) -> Non
             ) from error
 
 
-def _own_memory(returned: Any, args: tuple[Any, ...]) -> Any:
+def _own_memory(returned: object, args: Args) -> object:
     """Copy the results of a forward that are arguments or views of arguments."""
     pointers = {memory_of(arg) for arg in args if isinstance(arg, Tensor)}
 
-    def own(value: Any) -> Any:
+    def own(value: Value) -> object:
         shares = isinstance(value, Tensor) and memory_of(value) in pointers
         return value.clone() if shares else value
 
@@ -381,11 +382,11 @@ def _own_memory(returned: Any, args: tuple[Any, ...]) -> Any:
     return own(returned)
 
 
-def _refuse_annotation(qualname: str, message: str) -> Any:
+def _refuse_annotation(qualname: str, message: str) -> Hint:
     raise DeclarationError(f"{qualname}: {message}")
 
 
-def guess(parameter: inspect.Parameter) -> Any:
+def guess(parameter: inspect.Parameter) -> Hint:
     """Return the type of a parameter without annotation: its default's type, else a tensor."""
     default, plain = parameter.default, (int, float, bool, str)
     if default is None:
@@ -400,8 +401,8 @@ def guess(parameter: inspect.Parameter) -> Any:
     return type(default) if type(default) in plain else Tensor
 
 
-def _fake(qualname: str, reference: Callable[..., Any]) -> Callable[..., Any]:
-    def fake(*args: Any) -> Any:
+def _fake(qualname: str, reference: Callable[..., object]) -> Callable[..., object]:
+    def fake(*args: object) -> object:
         try:
             return reference(*args)
         except Exception as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import DeclarationError, OpsmithError
@@ -49,7 +48,7 @@ class AdoptedOperator(Operator):
     specification: Specification | None = None
 
     def __init__(
-        self, signature: Signature, reference: Callable[..., Any], overload: OpOverload
+        self, signature: Signature, reference: Callable[..., object], overload: OpOverload
     ) -> None:
         super().__init__(signature, reference, overload, PythonKernel("reference", reference))
 
@@ -61,11 +60,11 @@ class AdoptedOperator(Operator):
     def __repr__(self) -> str:
         return f"<adopted operator {self._opoverload}>"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _again, (str(self._opoverload),)
 
 
-def _refuse(self: AdoptedOperator, *args: Any, **kwargs: Any) -> Any:
+def _refuse(self: AdoptedOperator, *args: object, **kwargs: object) -> object:
     raise DeclarationError(
         f"{self.name}: another library defines this operator, so it cannot get a kernel or a "
         "derivative here. Declare your own operator (opsmith.op), and call it in the reference."
@@ -84,7 +83,7 @@ def all_adopted() -> tuple[AdoptedOperator, ...]:
     return _ADOPTED.all()
 
 
-def find_adopted(overload: Any) -> AdoptedOperator | None:
+def find_adopted(overload: object) -> AdoptedOperator | None:
     """Return the adopted operator of an ``OpOverload``, or `None`."""
     try:
         return _ADOPTED.find(overload)

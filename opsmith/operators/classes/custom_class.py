@@ -25,9 +25,10 @@ from opsmith.operators.defined import DefinedOperator
 from opsmith.operators.dispatch.kernel import source_path
 from opsmith.signature.calls import named
 from opsmith.signature.class_model import ClassModel, MethodModel
+from opsmith.untyped import Hint, Value
 
 _CLASSES: Registry[CustomClass] = Registry("custom class")
-_PYTHON_TYPES: dict[str, Any] = {"int": int, "float": (int, float), "bool": bool, "str": str}
+_PYTHON_TYPES: dict[str, Hint] = {"int": int, "float": (int, float), "bool": bool, "str": str}
 
 
 class CustomClass:
@@ -70,7 +71,7 @@ class CustomClass:
         """Return ``namespace::Name``."""
         return self.model.qualname
 
-    def __call__(self, *args: Any, **kwargs: Any) -> torch.ScriptObject:
+    def __call__(self, *args: object, **kwargs: object) -> torch.ScriptObject:
         """Create an object; the arguments are the fields, in their order or by name.
 
         The object holds the given tensors, not copies.
@@ -100,7 +101,7 @@ class CustomClass:
             and class_name(instance) == self.model.torch_name
         )
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Value:
         if name.startswith("__") or "declared" not in vars(self):
             raise AttributeError(name)
         if name in self.methods:
@@ -118,16 +119,16 @@ class CustomClass:
         return f"<opsmith custom class {self.name}({fields})>"
 
     # Copying or pickling a model that holds the class must not copy the class.
-    def __deepcopy__(self, memo: dict[int, Any]) -> CustomClass:
+    def __deepcopy__(self, memo: dict[int, object]) -> CustomClass:
         return self
 
     def __copy__(self) -> CustomClass:
         return self
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return get, (self.name,)
 
-    def state(self, instance: torch.ScriptObject) -> dict[str, Any]:
+    def state(self, instance: torch.ScriptObject) -> dict[str, Value]:
         """Return the fields of an object by name, with copies of its tensors.
 
         Raises:
@@ -135,7 +136,7 @@ class CustomClass:
         """
         if not self.__instancecheck__(instance):
             raise OpsmithError(f"{instance!r} is not an object of {self.name}")
-        flattened: Any = instance
+        flattened: Value = instance
         return {name: map_tensors(value, _copy) for name, value in flattened.__obj_flatten__()}
 
     def moved(
@@ -216,18 +217,18 @@ class Method:
             )
         return self._operator
 
-    def __call__(self, instance: torch.ScriptObject, /, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, instance: torch.ScriptObject, /, *args: object, **kwargs: object) -> Value:
         """Call the method of `instance`."""
         return getattr(instance, self.model.name)(*args, **kwargs)
 
     def register_kernel(
         self,
         device_types: str | Sequence[str],
-        function: Callable[..., Any] | None = None,
+        function: Callable[..., object] | None = None,
         *,
         source: str | Path | None = None,
-        **options: Any,
-    ) -> Any:
+        **options: object,
+    ) -> Any:  # the function, or without one a decorator
         """Register an implementation, as `opsmith.DefinedOperator.register_kernel` does.
 
         Args:
@@ -237,7 +238,7 @@ class Method:
             options: see `opsmith.DefinedOperator.register_kernel`.
         """
         operator = self.operator
-        register: Callable[..., Any] = operator.register_kernel
+        register: Callable[..., Value] = operator.register_kernel
         if source is None:
             return register(device_types, function, **options)
         reference = self._owner.declared.references[self.model.name]
@@ -249,7 +250,7 @@ class Method:
             operator.build()
         return None
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Value:
         if name.startswith("__") or "_operator" not in vars(self):
             raise AttributeError(name)
         return getattr(self.operator, name)
@@ -257,10 +258,10 @@ class Method:
     def __repr__(self) -> str:
         return f"<opsmith method {self.name}>"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return getattr, (self._owner, self.model.name)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Method:
+    def __deepcopy__(self, memo: dict[int, object]) -> Method:
         return self
 
     @property

@@ -18,6 +18,7 @@ from opsmith.signature import Signature
 from opsmith.signature.calls import named
 from opsmith.signature.class_model import RESULT_DTYPES, ClassModel, MethodModel
 from opsmith.system.temporarily import silenced
+from opsmith.untyped import Args, Value
 
 
 class Owner(Protocol):
@@ -36,16 +37,16 @@ class Owner(Protocol):
         """Return the parsed class."""
 
     @property
-    def methods(self) -> Mapping[str, Any]:
+    def methods(self) -> Mapping[str, Any]:  # each a `Method`, of a file above this one
         """Return the methods by name, each with its `operator`."""
 
 
 def register(owner: Owner) -> None:
     """Register the fake class of a custom class, in place of an earlier one."""
-    methods: dict[str, Any] = {
+    methods: dict[str, object] = {
         method.name: _fake_method(owner, method) for method in owner.model.methods
     }
-    fake: Any = type(
+    fake: Value = type(
         f"Fake{owner.model.name}",
         (_FakeObject,),
         {**methods, "__obj_unflatten__": classmethod(_unflatten)},
@@ -58,19 +59,19 @@ def register(owner: Owner) -> None:
 class _FakeObject:
     """An object with fields as attributes, and with fake tensors."""
 
-    def __init__(self, fields: dict[str, Any]) -> None:
+    def __init__(self, fields: dict[str, Value]) -> None:
         vars(self).update(fields)
 
 
-def _unflatten(cls: type, flattened: Any) -> Any:
+def _unflatten(cls: type, flattened: Value) -> object:
     return cls(dict(flattened))
 
 
-def _fake_method(owner: Owner, method: MethodModel) -> Callable[..., Any]:
+def _fake_method(owner: Owner, method: MethodModel) -> Callable[..., object]:
     if method.getter is not None:
         read = method.getter
 
-        def get(self: _FakeObject) -> Any:
+        def get(self: _FakeObject) -> object:
             _refuse_what_changes(owner, method, [read])
             return vars(self)[read]
 
@@ -79,7 +80,7 @@ def _fake_method(owner: Owner, method: MethodModel) -> Callable[..., Any]:
     operator = owner.methods[method.name].operator
     returned = len(method.returns)
 
-    def run(self: _FakeObject, *args: Any, **kwargs: Any) -> Any:
+    def run(self: _FakeObject, *args: object, **kwargs: object) -> object:
         arguments = arguments_of(args, kwargs)
         if method.returns_scalars:
             return _run_for_numbers(owner, method, vars(self), arguments)
@@ -96,7 +97,7 @@ def _fake_method(owner: Owner, method: MethodModel) -> Callable[..., Any]:
 
 def method_arguments(
     owner: Owner, method: MethodModel
-) -> Callable[[tuple[Any, ...], Any], dict[str, Any]]:
+) -> Callable[[Args, Value], dict[str, Value]]:
     """Return a function from a method's ``(args, kwargs)`` to its arguments by name."""
     # A signature of the method alone gives the right wording in errors.
     signature = Signature(
@@ -106,8 +107,8 @@ def method_arguments(
 
 
 def _run_for_numbers(
-    owner: Owner, method: MethodModel, fields: dict[str, Any], arguments: dict[str, Any]
-) -> Any:
+    owner: Owner, method: MethodModel, fields: dict[str, object], arguments: dict[str, object]
+) -> object:
     """Run a method that returns numbers, and refuse numbers that may differ between calls.
 
     A traced program stores a number as a constant.
@@ -134,7 +135,7 @@ def _run_for_numbers(
     return returned
 
 
-def _refuse_lost_gradient(owner: Owner, method: MethodModel, values: list[Any]) -> None:
+def _refuse_lost_gradient(owner: Owner, method: MethodModel, values: list[object]) -> None:
     """Refuse a call under `torch.compile` that needs a gradient, which would silently be lost."""
     if not torch.is_grad_enabled() or not torch.compiler.is_compiling():
         return
@@ -149,7 +150,7 @@ def _refuse_lost_gradient(owner: Owner, method: MethodModel, values: list[Any]) 
         )
 
 
-def _refuse_what_changes(owner: Owner, method: MethodModel, read: Any) -> None:
+def _refuse_what_changes(owner: Owner, method: MethodModel, read: Value) -> None:
     changing = [name for name in owner.model.mutable if name in read]
     tensors = {f.name for f in owner.model.fields if f.is_tensor or f.is_tensor_list}
     if method.getter in tensors or not changing:

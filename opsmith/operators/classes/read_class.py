@@ -9,7 +9,7 @@ import types
 import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, TypeVar, get_args, get_origin
+from typing import NoReturn, TypeVar, get_args, get_origin
 
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
@@ -30,20 +30,21 @@ from opsmith.signature.class_model import ClassModel, MethodModel, Returned, is_
 from opsmith.signature.hints import AnnotationProblem
 from opsmith.signature.sizes import expressions
 from opsmith.signature.sizes.shapes import Fixed
+from opsmith.untyped import Arguments, Hint
 
-_NUMBERS: dict[Any, tuple[Returned, Any]] = {
+_NUMBERS: dict[Hint, tuple[Returned, Hint]] = {
     int: ("int", Int64[Tensor, ""]),
     float: ("float", Float64[Tensor, ""]),
     bool: ("bool", Bool[Tensor, ""]),
 }
-_UPDATED: dict[str, Any] = dict(_NUMBERS.values())
+_UPDATED: dict[str, Hint] = dict(_NUMBERS.values())
 # The attributes that Python adds to a class.
 _PYTHONS_OWN = frozenset(
     """__module__ __qualname__ __doc__ __dict__ __weakref__ __annotations__ __firstlineno__
     __static_attributes__ __annotate__ __annotate_func__ __annotations_cache__ __parameters__
     __orig_bases__ __classcell__ __conditional_annotations__""".split()
 )
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., object])
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Declared:
     model: ClassModel
     references: dict[str, Reference]
     options: dict[str, MethodOptions]
-    helpers: dict[str, Any]
+    helpers: dict[str, Hint]
     state: type
 
 
@@ -161,9 +162,9 @@ class _ClassReader:
                 "without Python can have it. Write its fields and methods into it"
             )
 
-    def _members(self) -> tuple[dict[str, types.FunctionType], dict[str, Any]]:
+    def _members(self) -> tuple[dict[str, types.FunctionType], dict[str, object]]:
         functions: dict[str, types.FunctionType] = {}
-        helpers: dict[str, Any] = {}
+        helpers: dict[str, Hint] = {}
         for name, value in vars(self.python_class).items():
             if name in _PYTHONS_OWN:
                 continue
@@ -189,13 +190,13 @@ class _ClassReader:
                 )
         return functions, helpers
 
-    def _field_annotations(self, functions: Mapping[str, types.FunctionType]) -> dict[str, Any]:
+    def _field_annotations(self, functions: Mapping[str, types.FunctionType]) -> dict[str, object]:
         scope = dict(vars(sys.modules.get(self.python_class.__module__, types.ModuleType(""))))
         for function in functions.values():
             # The methods' closures contain the names that a class declared in a function can use.
             scope.update(function.__globals__)
             scope.update(inspect.getclosurevars(function).nonlocals)
-        resolved: dict[str, Any] = {}
+        resolved: dict[str, object] = {}
         for name, annotation in inspect.get_annotations(self.python_class).items():
             if isinstance(annotation, str):
                 try:
@@ -314,7 +315,7 @@ class _ClassReader:
         )
 
     def _getter(
-        self, name: str, read: str, annotation: Any, refuse: Callable[[str], NoReturn]
+        self, name: str, read: str, annotation: object, refuse: Callable[[str], NoReturn]
     ) -> MethodModel:
         known = self._field(read)
         if annotation is None:
@@ -352,13 +353,13 @@ class _ClassReader:
         return tuple(name for name in fields if name in names)
 
     def _returns(
-        self, annotation: Any, refuse: Callable[[str], NoReturn]
-    ) -> tuple[list[Returned], list[Any]]:
+        self, annotation: object, refuse: Callable[[str], NoReturn]
+    ) -> tuple[list[Returned], list[object]]:
         if annotation is inspect.Parameter.empty:
             refuse("the return annotation is missing; write the result's shape, int, or None")
         if annotation is None or annotation is type(None):
             return [], []
-        members: tuple[Any, ...] = (annotation,)
+        members: tuple[object, ...] = (annotation,)
         if get_origin(annotation) is tuple and get_args(annotation)[-1] is not ...:
             members = get_args(annotation)
         returns: list[Returned] = []
@@ -400,10 +401,7 @@ class _Described:
     """A stand-in for a function, so that `signature_of` can parse fields as parameters."""
 
     def __init__(
-        self,
-        python_class: type,
-        parameters: Sequence[inspect.Parameter],
-        annotations: Mapping[str, Any],
+        self, python_class: type, parameters: Sequence[inspect.Parameter], annotations: Arguments
     ) -> None:
         self.__name__ = python_class.__name__
         self.__doc__ = python_class.__doc__
@@ -421,7 +419,7 @@ def _after_fields(parameter: inspect.Parameter) -> inspect.Parameter:
     return parameter
 
 
-def _joined(arrays: Sequence[Any]) -> Any:
+def _joined(arrays: Sequence[object]) -> object:
     if not arrays:
         return None
     return arrays[0] if len(arrays) == 1 else tuple.__class_getitem__(tuple(arrays))

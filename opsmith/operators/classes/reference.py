@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -15,6 +14,7 @@ from opsmith.kernels import HOST
 from opsmith.operators.core.arguments import DTYPES, holds_tensors
 from opsmith.signature import Parameter, ScalarType, SequenceType, TensorType
 from opsmith.signature.class_model import RESULT_DTYPES, Returned
+from opsmith.untyped import Arguments, Value
 
 _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "int": (int, torch.SymInt),
@@ -32,7 +32,7 @@ class State:
     _opsmith_changes: tuple[str, ...]
     _opsmith_method: str
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if name not in self._opsmith_changes:
             fields = vars(self)
             what = "changes" if name in fields else "sets"
@@ -53,12 +53,12 @@ def state_type(python_class: type) -> type:
 def make_state(
     kind: type,
     fields: Sequence[Parameter],
-    values: Mapping[str, Any],
+    values: Arguments,
     method: str = "",
     changes: Sequence[str] = (),
-) -> Any:
+) -> Value:
     """Create an object of a `state_type` with `values` as its fields."""
-    state: Any = object.__new__(kind)
+    state: object = object.__new__(kind)
     for field in fields:
         value = values[field.name]
         if isinstance(field.type, SequenceType) and field.type.length is not None and value:
@@ -95,7 +95,7 @@ class Reference:
         mutates: Sequence[str],
         returns: Sequence[Returned],
         parameters: Sequence[inspect.Parameter],
-        annotations: Mapping[str, Any],
+        annotations: Arguments,
     ) -> None:
         self.method = method
         self._label = label
@@ -112,7 +112,7 @@ class Reference:
         self.__annotations__ = dict(annotations)
         self.__signature__ = inspect.Signature(list(parameters))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Value, **kwargs: object) -> Value:
         """Run the method on an object created from the first arguments."""
         count = len(self._fields)
         values = {f.name: v for f, v in zip(self._fields, args[:count], strict=False)}
@@ -138,7 +138,7 @@ class Reference:
     def _says(self, field: str) -> str:
         return f"{self._label}: the reference set {field!r} to"
 
-    def _results(self, returned: Any, device: torch.device) -> list[Any]:
+    def _results(self, returned: object, device: torch.device) -> list[Value]:
         label = f"{self._label}: the reference returned"
         if not self._returns:
             if returned is not None:
@@ -154,7 +154,7 @@ class Reference:
             for value, kind in zip(many, self._returns, strict=True)
         ]
 
-    def _write(self, field: str, old: Tensor, new: Any) -> None:
+    def _write(self, field: str, old: Tensor, new: object) -> None:
         """Copy the method's new value of a field into the caller's tensor."""
         if new is old:
             return
@@ -167,7 +167,7 @@ class Reference:
         old.copy_(new)
 
 
-def _device(values: Sequence[Any]) -> torch.device:
+def _device(values: Sequence[Value]) -> torch.device:
     for value in values:
         first = value[0] if holds_tensors(value) else value
         if isinstance(first, Tensor):
@@ -175,7 +175,7 @@ def _device(values: Sequence[Any]) -> torch.device:
     return torch.device(HOST)
 
 
-def _number(value: Any, kind: str, device: torch.device, label: str) -> Tensor:
+def _number(value: Value, kind: str, device: torch.device, label: str) -> Tensor:
     fits = isinstance(value, _PYTHON_TYPES[kind]) and (
         kind == "bool" or not isinstance(value, bool)
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,6 +23,7 @@ from opsmith.operators.classes.custom_class import CustomClass, class_of
 from opsmith.operators.classes.fake import method_arguments
 from opsmith.operators.core.arguments import DTYPES, holds_tensors
 from opsmith.signature.class_model import RESULT_DTYPES, MethodModel
+from opsmith.untyped import Value
 
 
 def lower_torchbind(program: ExportedProgram, *, keep_mutating: bool = False) -> ExportedProgram:
@@ -79,7 +79,7 @@ def _objects(program: ExportedProgram) -> dict[str, tuple[CustomClass, torch.Scr
     for spec in program.graph_signature.input_specs:
         if spec.kind is InputKind.CUSTOM_OBJ and spec.target is not None:
             # A strict export stores the fake object, which holds the real one.
-            value: Any = program.constants[spec.target]
+            value: Value = program.constants[spec.target]
             if is_fake_object(value):
                 value = value.real_obj
             owner = class_of(value)
@@ -128,7 +128,7 @@ class _Lowering:
         values = [node.meta.get("val") for node in self.graph.nodes]
         self.fake_mode = fake_mode_of([v for v in values if isinstance(v, Tensor)])
         # Each object's fields in the graph: constants, and nodes for tensors.
-        self.fields: dict[str, dict[str, Any]] = {}
+        self.fields: dict[str, dict[str, Value]] = {}
 
     def run(self) -> ExportedProgram:
         for node in list(self.graph.nodes):
@@ -165,7 +165,7 @@ class _Lowering:
             )
             return node
 
-        opened: dict[str, Any] = {}
+        opened: dict[str, object] = {}
         for name, field in owner.state(value).items():
             if isinstance(field, Tensor):
                 opened[name] = constant(field, name)
@@ -214,7 +214,7 @@ class _Lowering:
             if not unused.users and unused.op != "output":
                 self.graph.erase_node(unused)
 
-    def _with_tensors(self, method: MethodModel, values: Any) -> Any:
+    def _with_tensors(self, method: MethodModel, values: Value) -> object:
         """Return the results with 0-dimensional tensors where the method returns numbers."""
         assert self.fake_mode is not None
         with self.fake_mode:
@@ -225,7 +225,7 @@ class _Lowering:
                 for kind, value in zip(method.returns, values, strict=True)
             )
 
-    def _put(self, node: Node, value: Any) -> None:
+    def _put(self, node: Node, value: Value) -> None:
         """Replace all uses of `node` by `value`, and erase `node`."""
         if isinstance(value, Node):
             node.replace_all_uses_with(value)

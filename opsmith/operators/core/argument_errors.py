@@ -8,8 +8,7 @@ succeed pay nothing.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -31,10 +30,11 @@ from opsmith.signature import (
 from opsmith.signature.calls import named
 from opsmith.signature.sizes.shapes import show_sizes
 from opsmith.signature.wrong_arguments import show, too_large, wrong_value
+from opsmith.untyped import Args, Arguments, Value
 
 
 def refusal(
-    signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception
+    signature: Signature, args: Args, kwargs: Arguments, error: Exception
 ) -> OpsmithError | None:
     """Return the error to raise in place of `error`, which a call with these arguments raised.
 
@@ -47,9 +47,7 @@ def refusal(
         return _refusal(signature, args, kwargs, error)
 
 
-def not_in_graphs(
-    signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> ArgumentError:
+def not_in_graphs(signature: Signature, args: Args, kwargs: Arguments) -> ArgumentError:
     """Return the error for a call with a value that no graph can contain; Dynamo traces this."""
     arguments = named(signature)(args, kwargs)
     for name, value in arguments.items():
@@ -67,7 +65,7 @@ def not_in_graphs(
 
 
 def _refusal(
-    signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception
+    signature: Signature, args: Args, kwargs: Arguments, error: Exception
 ) -> OpsmithError | None:
     try:
         arguments = named(signature)(args, kwargs)
@@ -93,7 +91,7 @@ def _refusal(
     return (ArgumentError if is_argument else OpsmithError)(message)
 
 
-def _refused(signature: Signature, arguments: dict[str, Any]) -> ArgumentError | None:
+def _refused(signature: Signature, arguments: dict[str, object]) -> ArgumentError | None:
     """Return the error that validation in Python raises, or `None` where it raises none."""
     try:
         Validator(signature)(arguments)
@@ -105,7 +103,7 @@ def _refused(signature: Signature, arguments: dict[str, Any]) -> ArgumentError |
     return None
 
 
-def _problem(parameter: Parameter, value: Any) -> str | None:
+def _problem(parameter: Parameter, value: object) -> str | None:
     name, type_ = parameter.name, parameter.type
     if value is None and parameter.optional:
         return None
@@ -134,14 +132,14 @@ def _problem(parameter: Parameter, value: Any) -> str | None:
     return None
 
 
-def _tensor_problem(name: str, value: Any, expected: str) -> str | None:
+def _tensor_problem(name: str, value: object, expected: str) -> str | None:
     if not isinstance(value, Tensor):
         return wrong_value(name, _show(value), expected)
     problem = unusable(value)
     return None if problem is None else f"{name!r} {problem}"
 
 
-def _scalar_problem(name: str, value: Any, kind: str, expected: str) -> str | None:
+def _scalar_problem(name: str, value: Value, kind: str, expected: str) -> str | None:
     wrong = wrong_value(name, _show(value), expected)
     if kind == "str":
         return _text_problem(name, value) if isinstance(value, str) else wrong
@@ -188,7 +186,7 @@ def _no_number(name: str, value: Tensor, kind: str) -> str | None:
     return None
 
 
-def _show(value: Any) -> str:
+def _show(value: object) -> str:
     """Describe a value, short enough for a message."""
     if isinstance(value, Tensor):
         return f"a tensor of shape {show_sizes(value.shape)}"

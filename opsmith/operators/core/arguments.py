@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +14,7 @@ from opsmith.errors import ArgumentError
 from opsmith.signature import Signature, TensorInfo
 from opsmith.signature.dtype_variables import UNBOUND, joined, parts
 from opsmith.signature.dtypes import ALL_DTYPES, FLOAT8
+from opsmith.untyped import Arguments, Value
 
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ALL_DTYPES}
 _NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
@@ -35,7 +35,7 @@ def dtype_name(dtype: torch.dtype) -> str:
     return _NAMES.get(dtype) or str(dtype).removeprefix("torch.")
 
 
-def describe(arguments: Mapping[str, Any], signature: Signature) -> dict[str, Any]:
+def describe(arguments: Arguments, signature: Signature) -> dict[str, Value]:
     """Return `arguments` with every tensor replaced by its `TensorInfo`."""
     described = dict(arguments)
     for parameter in signature.tensors:
@@ -52,7 +52,7 @@ def describe(arguments: Mapping[str, Any], signature: Signature) -> dict[str, An
     return described
 
 
-def every_tensor_in(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+def every_tensor_in(arguments: Arguments) -> Iterator[tuple[str, Tensor]]:
     """Yield every tensor of a call with its name (``x``, ``xs[0]``)."""
     for name, value in arguments.items():
         if isinstance(value, Tensor):
@@ -63,30 +63,30 @@ def every_tensor_in(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]
                     yield f"{name}[{position}]", item
 
 
-def tensors_in(value: Any) -> list[Tensor]:
+def tensors_in(value: object) -> list[Tensor]:
     """Return every tensor of nested arguments or results: lists, tuples, mappings by name."""
     leaves = tree_leaves(dict(value) if isinstance(value, Mapping) else value)
     return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
 
 
-def each_tensor(value: Any) -> list[Tensor]:
+def each_tensor(value: Value) -> list[Tensor]:
     """Return the tensors of a tensor argument: none for `None`, all of a list."""
     if value is None:
         return []
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def holds_tensors(value: Any) -> bool:
+def holds_tensors(value: object) -> bool:
     """Return whether an argument is a list of tensors; False for an empty list."""
     return isinstance(value, list | tuple) and bool(value) and isinstance(value[0], Tensor)
 
 
 def read_arguments(
-    described: Mapping[str, dict[str, Any]],
+    described: Mapping[str, dict[str, Value]],
     take: Callable[[int], bytes],
     device: str,
     known: dict[str, Tensor] | None = None,
-) -> dict[str, Any]:
+) -> dict[str, Value]:
     """Create the arguments of a call from what `opsmith.checks.isolation.wire` makes of them.
 
     Args:
@@ -99,7 +99,7 @@ def read_arguments(
     known = {} if known is None else known
     made: dict[str, Tensor] = {}
 
-    def value(name: str, one: dict[str, Any]) -> Any:
+    def value(name: str, one: dict[str, Value]) -> Value:
         match one["kind"]:
             case "plain":
                 return one["value"]
@@ -136,14 +136,14 @@ def memory_of(tensor: Tensor) -> int:
     return storage_id(tensor.untyped_storage())
 
 
-def map_tensors(value: Any, change: Callable[[Tensor], Any]) -> Any:
+def map_tensors(value: Value, change: Callable[[Tensor], object]) -> Value:
     """Return an argument with `change` applied to the tensor, or to each tensor of the list."""
     if isinstance(value, Tensor):
         return change(value)
     return [change(item) for item in value] if holds_tensors(value) else value
 
 
-def with_own_lists(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def with_own_lists(arguments: Arguments) -> dict[str, Value]:
     """Return `arguments` with every list copied, as the dispatcher does for each call.
 
     The called function may change its list: ``PIL.Image.paste`` extends two numbers to four.
@@ -154,10 +154,10 @@ def with_own_lists(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def map_named_tensors(
-    arguments: Mapping[str, Any], change: Callable[[str, Tensor], Any]
-) -> dict[str, Any]:
+    arguments: Arguments, change: Callable[[str, Tensor], object]
+) -> dict[str, Value]:
     """Return `arguments` with ``change(name, tensor)`` for each tensor (``x``, ``xs[0]``)."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, value in arguments.items():
         if isinstance(value, Tensor):
             found[name] = change(name, value)
@@ -168,7 +168,7 @@ def map_named_tensors(
     return found
 
 
-def _info(value: Any, name: str, signature: Signature) -> TensorInfo:
+def _info(value: object, name: str, signature: Signature) -> TensorInfo:
     if not isinstance(value, Tensor):
         raise ArgumentError(
             f"{signature.qualname}: argument {name!r} is {type(value).__name__}, expected a tensor."
@@ -183,8 +183,8 @@ def _info(value: Any, name: str, signature: Signature) -> TensorInfo:
 
 def generic_dtype(
     signature: Signature,
-    arguments: Mapping[str, Any],
-    dtype_of: Callable[[Any], torch.dtype | None] = lambda value: getattr(value, "dtype", None),
+    arguments: Arguments,
+    dtype_of: Callable[[Value], torch.dtype | None] = lambda value: getattr(value, "dtype", None),
 ) -> str | None:
     """Return a call's choice of dtypes, as `Signature.generic` has it; `None` if nothing fixes any.
 
@@ -208,7 +208,7 @@ def generic_dtype(
     return joined(chosen)
 
 
-def case_dtype(signature: Signature, dtype: str | None) -> Any:
+def case_dtype(signature: Signature, dtype: str | None) -> Value:
     """Return the dtype for which an author's function makes cases.
 
     Where there are several dtype variables, it is a dictionary of their dtypes by name.
@@ -220,12 +220,12 @@ def case_dtype(signature: Signature, dtype: str | None) -> Any:
     return {own.label: DTYPES[own.names[-1] if one == UNBOUND else one] for own, one in chosen}
 
 
-def tensors(arguments: Mapping[str, Any], signature: Signature) -> list[Tensor]:
+def tensors(arguments: Arguments, signature: Signature) -> list[Tensor]:
     """Return every tensor of the call, including those in lists, in the signature's order."""
     return [item for p in signature.tensors for item in each_tensor(arguments[p.name])]
 
 
-def output_names(signature: Signature, returned: Any, arguments: Mapping[str, Any]) -> list[str]:
+def output_names(signature: Signature, returned: Value, arguments: Arguments) -> list[str]:
     """Return the names of the tensors that `flatten` returns: results, then written arguments."""
     names: list[str] = []
     many = returned if len(signature.results) > 1 else [returned] * len(signature.results)
@@ -240,7 +240,7 @@ def output_names(signature: Signature, returned: Any, arguments: Mapping[str, An
     return names
 
 
-def flatten(signature: Signature, returned: Any, arguments: Mapping[str, Any]) -> list[Tensor]:
+def flatten(signature: Signature, returned: Value, arguments: Arguments) -> list[Tensor]:
     """Return every tensor that a call produced: its results and the arguments it wrote into."""
     many = returned if len(signature.results) > 1 else [returned] * len(signature.results)
     found: list[Tensor] = []

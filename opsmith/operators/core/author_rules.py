@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
@@ -17,9 +16,10 @@ from opsmith.errors import DeclarationError
 from opsmith.operators.core.arguments import DTYPES, describe, generic_dtype
 from opsmith.signature import Signature, bind
 from opsmith.signature.dtype_variables import parts
+from opsmith.untyped import Arguments, Value
 
 _ITEMSIZE = "itemsize"
-_Stated = Mapping[str, Any]
+_Stated = Arguments
 """By name: numbers uniform in [0, 1], or bools with the probability of True."""
 
 
@@ -70,7 +70,7 @@ class CostRule:
         names = _names_of(function, known, head, "a dimension nor an argument")
         return cls(signature, function, names)
 
-    def __call__(self, arguments: Mapping[str, Any]) -> Cost:
+    def __call__(self, arguments: Arguments) -> Cost:
         """Return the cost of a call with these arguments.
 
         Raises:
@@ -124,7 +124,7 @@ class DistributionRule:
         return cls(signature, function, names)
 
     def __call__(
-        self, arguments: Mapping[str, Any], results: list[Any]
+        self, arguments: Arguments, results: list[Value]
     ) -> dict[str, tuple[Tensor, float | None]]:
         """Return the random numbers behind the results of a call, by the author's names for them.
 
@@ -163,7 +163,7 @@ def _result_names(signature: Signature) -> list[str]:
 
 
 def _names_of(
-    function: Callable[..., Any], known: Sequence[str], head: str, kinds: str
+    function: Callable[..., object], known: Sequence[str], head: str, kinds: str
 ) -> tuple[str, ...]:
     """Return the names of a function's parameters; refuse a name that is not known."""
     names = tuple(inspect.signature(function).parameters)

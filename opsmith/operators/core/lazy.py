@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+
+from opsmith.untyped import Value
 
 
-def late(make: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+def late(make: Callable[[], Callable[..., object]]) -> Callable[..., Value]:
     """Return a function that calls the function which `make` returns, created on the first call."""
-    made: Callable[..., Any] | None = None
+    made: Callable[..., object] | None = None
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Value:
         nonlocal made
         if made is None:
             made = make()

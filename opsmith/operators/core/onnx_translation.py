@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+
+from opsmith.untyped import Value
 
 
 @dataclass(frozen=True)
@@ -25,16 +26,16 @@ class OnnxTranslation:
         note: the remark that export reports print about the translation.
     """
 
-    how: str | Callable[..., Any]
+    how: str | Callable[..., Value]
     opset: int = 1
     inputs: Sequence[str] | None = None
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, Value] = field(default_factory=dict)
     symbolic: bool = False
     where: str = field(default="", compare=False)
     note: str = ""
 
 
-def is_symbolic(how: Callable[..., Any]) -> bool:
+def is_symbolic(how: Callable[..., object]) -> bool:
     """Return whether a function is written for torch.onnx: its first parameter is named ``g``."""
     try:
         parameters = inspect.signature(how).parameters

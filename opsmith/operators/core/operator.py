@@ -24,17 +24,18 @@ from opsmith.operators.core.rule import Rule
 from opsmith.operators.core.source_location import where_written
 from opsmith.operators.core.unusable import is_cut, number_places
 from opsmith.signature import Signature
+from opsmith.untyped import Args, Arguments, Value
 
 if TYPE_CHECKING:
     from opsmith.operators.core.author_rules import CostRule, DistributionRule
     from opsmith.operators.core.onnx_translation import OnnxTranslation
 
-Cases = Callable[[torch.dtype, int], Iterable[Mapping[str, Any]]]
+Cases = Callable[[torch.dtype, int], Iterable[Arguments]]
 
 # An operator that is named without them takes and returns anything.
 P = ParamSpec("P", default=...)
-R = TypeVar("R", default=Any)
-F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R", default=Any)  # of an operator that nobody declared here
+F = TypeVar("F", bound=Callable[..., Value])
 
 
 class Kernel(Protocol):
@@ -68,10 +69,10 @@ class Kernel(Protocol):
     def dissolves(self) -> bool:
         """Return whether compiled code inlines the kernel, so that its calls are not counted."""
 
-    def implementation(self, operator: RegisteredOperator) -> Callable[..., Any]:
+    def implementation(self, operator: RegisteredOperator) -> Callable[..., Value]:
         """Return the function that the dispatcher calls, at least until the kernel is built."""
 
-    def emulated(self, operator: RegisteredOperator, seed: int = 0) -> Callable[..., Any] | None:
+    def emulated(self, operator: RegisteredOperator, seed: int = 0) -> Callable[..., Value] | None:
         """Return a function that emulates the kernel on CPU tensors, without the kernel's device.
 
         Args:
@@ -159,8 +160,8 @@ class Operator(CustomOpDef, Generic[P, R]):
         self.cost: CostRule | None = None
         self.distribution: DistributionRule | None = None
         self.onnx_translations: list[OnnxTranslation] = []
-        self.written_fake: Callable[..., Any] | None = None
-        self.written_sharding: Callable[..., Any] | None = None
+        self.written_fake: Callable[..., object] | None = None
+        self.written_sharding: Callable[..., Value] | None = None
         self.fields: frozenset[str] = frozenset()
         self.kernels: dict[str, Kernel] = {"reference": kernel}
         self._opoverload = overload
@@ -202,7 +203,7 @@ class Operator(CustomOpDef, Generic[P, R]):
                 raise
             raise refused from None
 
-    def _refuse_untraced(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NoReturn:
+    def _refuse_untraced(self, args: Args, kwargs: Arguments) -> NoReturn:
         """Raise an `ArgumentError` that names the value which no graph of Dynamo's can contain.
 
         Dynamo, or the graph when it runs, would name neither operator nor argument. Unless the
@@ -214,15 +215,13 @@ class Operator(CustomOpDef, Generic[P, R]):
         raise not_in_graphs(self.signature, args, kwargs)
 
     @functools.cached_property
-    def arguments(self) -> Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Any]]:
+    def arguments(self) -> Callable[[Args, Arguments], dict[str, Value]]:
         """Return a function from a call's ``(args, kwargs)`` to all its arguments by name."""
         from opsmith.signature.calls import named
 
         return named(self.signature)
 
-    def with_drawn(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    def with_drawn(self, args: Args, kwargs: Arguments) -> tuple[Args, Arguments]:
         """Return a call's arguments, completed by what the call draws from a generator."""
         return args, kwargs
 
@@ -236,7 +235,7 @@ class Operator(CustomOpDef, Generic[P, R]):
     def __copy__(self) -> Operator[P, R]:
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Operator[P, R]:
+    def __deepcopy__(self, memo: dict[int, object]) -> Operator[P, R]:
         return self
 
     @property
@@ -251,7 +250,7 @@ class Operator(CustomOpDef, Generic[P, R]):
         """Return the overload that calls use: ``torch.ops.namespace.name.default``."""
         return self._opoverload
 
-    def split(self, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def split(self, arguments: Arguments) -> tuple[Args, dict[str, Value]]:
         """Split arguments by name into a call's positional and keyword-only arguments."""
         positional, keywords = [], {}
         for parameter in self.signature.parameters:
@@ -261,7 +260,7 @@ class Operator(CustomOpDef, Generic[P, R]):
                 positional.append(arguments[parameter.name])
         return tuple(positional), keywords
 
-    def register_effect(self, effect: Any) -> None:
+    def register_effect(self, effect: object) -> None:
         """Refuse effects: opsmith's operators only compute, or write into what mutates_args names.
 
         Raises:
@@ -276,7 +275,7 @@ class Operator(CustomOpDef, Generic[P, R]):
         """Build and load the compiled kernels; an operator defined elsewhere has no kernels."""
         return []
 
-    def _require_function(self, method: str, function: Any) -> None:
+    def _require_function(self, method: str, function: object) -> None:
         """Refuse an object that cannot be called.
 
         Raises:
@@ -287,13 +286,13 @@ class Operator(CustomOpDef, Generic[P, R]):
 
     def register_onnx(
         self,
-        how: str | Callable[..., Any] | None = None,
+        how: str | Callable[..., object] | None = None,
         /,
         *,
         opset: int = 1,
         inputs: Sequence[str] | None = None,
-        attributes: Mapping[str, Any] | None = None,
-    ) -> Any:
+        attributes: Mapping[str, object] | None = None,
+    ) -> Any:  # the function, or without one a decorator
         """Declare how standard ONNX operators compute this operator; both exporters then use it.
 
         Call it again for a later opset: an export uses the latest one that its opset allows.
@@ -354,7 +353,7 @@ class Operator(CustomOpDef, Generic[P, R]):
     def register_cases(self, /, *, only: bool = ...) -> Callable[[F], F]:
         """Register the decorated function."""
 
-    def register_cases(self, function: Cases | None = None, /, *, only: bool = False) -> Any:
+    def register_cases(self, function: Cases | None = None, /, *, only: bool = False) -> object:
         """Register cases that random sampling cannot produce; usable as a decorator.
 
         Args:
@@ -467,8 +466,8 @@ class RegisteredOperator(Operator[P, R]):
             arguments and results; `None` without one.
     """
 
-    declared_backward: Any = None
-    _registration: Any
+    declared_backward: Any = None  # a class of `opsmith.operators.dispatch`,
+    _registration: Any  # ... which this floor does not know
 
     def is_enabled(self, device: str) -> bool:
         """Return whether calls on a device type reach the kernel registered for it."""
@@ -478,7 +477,9 @@ class RegisteredOperator(Operator[P, R]):
         """Make the dispatcher call the registered kernel of a device type."""
         raise NotImplementedError
 
-    def register_sharding(self, function: Callable[..., Any] | None = None, /) -> Any:
+    def register_sharding(
+        self, function: Callable[..., object] | None = None, /
+    ) -> Any:  # the function, or without one a decorator
         """Register sharding rules in place of those that follow from the claims.
 
         Usable as a decorator. Checks prove these rules like derived rules, and gradients follow

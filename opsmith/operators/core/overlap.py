@@ -9,8 +9,7 @@ import bisect
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 from torch import Tensor
 
@@ -18,8 +17,9 @@ from opsmith.errors import ArgumentError
 from opsmith.operators.core.arguments import each_tensor, map_tensors
 from opsmith.signature import Signature
 from opsmith.signature.sizes.shapes import show_sizes
+from opsmith.untyped import Arguments, Value
 
-KeepApart = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+KeepApart = Callable[[Arguments], Arguments]
 """Maps arguments by name to the same arguments, some of them replaced by copies."""
 
 
@@ -39,8 +39,8 @@ def keep_apart(signature: Signature) -> KeepApart:
     written = signature.mutated
     read = [parameter for parameter in signature.tensors if not parameter.mutated]
 
-    def apart(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        into: list[tuple[str, Any, _Spans]] = []
+    def apart(arguments: Arguments) -> Arguments:
+        into: list[tuple[str, Value, _Spans]] = []
         for parameter in written:
             value = arguments[parameter.name]
             for name, tensor in _items(parameter.name, value):
@@ -60,12 +60,12 @@ def keep_apart(signature: Signature) -> KeepApart:
     return apart if written else lambda arguments: arguments
 
 
-def _items(name: str, value: Any) -> list[tuple[str, Tensor]]:
+def _items(name: str, value: object) -> list[tuple[str, Tensor]]:
     """Return the tensors of an argument with their names: ``x``, or ``xs[0]`` in a list."""
     return [(_item(name, value, place), one) for place, one in enumerate(each_tensor(value))]
 
 
-def _item(name: str, value: Any, place: int) -> str:
+def _item(name: str, value: object, place: int) -> str:
     return f"{name}[{place}]" if isinstance(value, list | tuple) else name
 
 
@@ -134,7 +134,7 @@ def _away_from(every: Sequence[_Spans], tensor: Tensor) -> Tensor:
     return tensor.clone() if meets else tensor
 
 
-def refuse_overlap(signature: Signature, name: str, value: Any) -> None:
+def refuse_overlap(signature: Signature, name: str, value: object) -> None:
     """Refuse a written argument in which two elements share an address.
 
     Args:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from opsmith.errors import DeclarationError
 from opsmith.operators.core.source_location import where_written
 from opsmith.signature import Signature
+from opsmith.untyped import Value
 
 
 def checked_sizes(signature: Signature, sizes: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
@@ -38,7 +38,7 @@ def checked_sizes(signature: Signature, sizes: Sequence[Mapping[str, int]]) -> l
     return [dict(one) for one in sizes]
 
 
-def require_case_arguments(name: str, function: Callable[..., Any]) -> None:
+def require_case_arguments(name: str, function: Callable[..., object]) -> None:
     """Refuse a function that cannot be called with a dtype and a seed.
 
     Args:
@@ -60,7 +60,7 @@ def require_case_arguments(name: str, function: Callable[..., Any]) -> None:
         ) from None
 
 
-def named_arguments(name: str, function: Callable[..., Any], case: Any) -> dict[str, Any]:
+def named_arguments(name: str, function: Callable[..., object], case: object) -> dict[str, Value]:
     """Return a case that a function of `register_cases` yielded.
 
     Raises:

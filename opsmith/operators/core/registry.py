@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from opsmith.errors import OpsmithError
 
@@ -23,9 +23,9 @@ class Registry(Generic[T]):
     def __init__(self, what: str, done: str = "declared") -> None:
         self._what = what
         self._done = done
-        self._entries: dict[Any, T] = {}
+        self._entries: dict[object, T] = {}
 
-    def add(self, key: Any, entry: T) -> None:
+    def add(self, key: object, entry: T) -> None:
         """Register `entry` under `key`, in place of an earlier entry."""
         # Remove before adding, so that iteration follows the order of the latest declarations.
         self._entries.pop(key, None)
@@ -35,11 +35,11 @@ class Registry(Generic[T]):
         """Return every entry."""
         return tuple(self._entries.values())
 
-    def find(self, key: Any) -> T | None:
+    def find(self, key: object) -> T | None:
         """Return the entry of `key`, or `None`."""
         return self._entries.get(key)
 
-    def get(self, key: Any) -> T:
+    def get(self, key: object) -> T:
         """Return the entry of `key`.
 
         Raises:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from opsmith.errors import DeclarationError
 from opsmith.operators.core.source_location import where_written
 from opsmith.signature import Signature
+from opsmith.untyped import Value
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,12 @@ class Rule:
         reference: whether to differentiate the reference where `backward` gives no derivative.
     """
 
-    backward: Callable[..., Any] | None = None
-    setup_context: Callable[..., Any] | None = None
+    backward: Callable[..., Value] | None = None
+    setup_context: Callable[..., Value] | None = None
     reference: bool = False
 
 
-def require_gradient_arguments(signature: Signature, backward: Callable[..., Any]) -> None:
+def require_gradient_arguments(signature: Signature, backward: Callable[..., object]) -> None:
     """Refuse a ``backward`` that cannot be called with the context and every gradient.
 
     Each result has a gradient, and so have the new contents of each argument that is written into.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numbers
 import operator
 import sys
-from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +13,7 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from opsmith.compat.functorch import outlived_its_transform, unwrapped
 from opsmith.operators.core.arguments import dtype_name, every_tensor_in
 from opsmith.signature import ScalarType, SequenceType, Signature
+from opsmith.untyped import Arguments, Value
 
 _SHAPELESS = "is a parameter without a shape. Call its lazy module once before this call."
 _NUMBERS: dict[str, type[int] | type[float]] = {"int": int, "float": float}
@@ -39,9 +38,7 @@ def unusable(tensor: Tensor) -> str | None:
     return None
 
 
-def unusable_here(
-    signature: Signature, arguments: Mapping[str, Any], error: Exception
-) -> str | None:
+def unusable_here(signature: Signature, arguments: Arguments, error: Exception) -> str | None:
     """Return which tensor caused `error`, and why, as the end of a sentence; else `None`.
 
     Most operators accept such tensors, so the text of `error` has to name the problem too.
@@ -124,7 +121,7 @@ def number_places(signature: Signature) -> tuple[tuple[int, str, type[int] | typ
     )
 
 
-def is_cut(value: Any, kind: type[int] | type[float]) -> bool:
+def is_cut(value: Value, kind: type[int] | type[float]) -> bool:
     """Return whether `value` is, or holds, a number that Python does not convert to `kind` itself.
 
     An int is cut from what has a fraction, a float from what has an imaginary part, as
@@ -147,6 +144,6 @@ def is_cut(value: Any, kind: type[int] | type[float]) -> bool:
     return False
 
 
-def is_complex(value: Any) -> bool:
+def is_complex(value: object) -> bool:
     """Return whether a number is complex, be it Python's or NumPy's."""
     return isinstance(value, numbers.Complex) and not isinstance(value, numbers.Real)

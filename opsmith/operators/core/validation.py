@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +15,7 @@ from opsmith.operators.core.overlap import refuse_overlap
 from opsmith.operators.core.value_checks import check_values
 from opsmith.signature import Bindings, Signature, TensorType, bind, result_shapes
 from opsmith.signature.sizes.shapes import show_sizes
+from opsmith.untyped import Args, Arguments, Value
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Validator:
 
     def __init__(self, signature: Signature) -> None:
         self._signature = signature
-        self._valid: dict[Any, Valid] = {}
+        self._valid: dict[object, Valid] = {}
         self._keys = [
             _list_key if p.is_tensor_list else _tensor_key if p.is_tensor else _scalar_key
             for p in signature.parameters
@@ -56,7 +56,7 @@ class Validator:
         positional = not any(parameter.keyword_only for parameter in signature.parameters)
         self._by_key = positional and not self._constrained and not self._mutated
 
-    def remembered(self, values: tuple[Any, ...]) -> Valid | None:
+    def remembered(self, values: tuple[object, ...]) -> Valid | None:
         """Return the cached facts about such a call; `None` where more has to be checked.
 
         Args:
@@ -66,10 +66,10 @@ class Validator:
             return None
         return self._valid.get(self._key(values))
 
-    def _key(self, values: Iterable[Any]) -> tuple[Any, ...]:
+    def _key(self, values: Iterable[object]) -> tuple[Value, ...]:
         return tuple([of(value) for of, value in zip(self._keys, values, strict=True)])
 
-    def __call__(self, arguments: Mapping[str, Any]) -> Valid:
+    def __call__(self, arguments: Arguments) -> Valid:
         """Check shapes, dtypes, devices, scalars and values.
 
         Args:
@@ -91,7 +91,7 @@ class Validator:
             check_values(self._signature, parameter, arguments, valid.bindings)
         return valid
 
-    def _bind(self, arguments: Mapping[str, Any]) -> Valid:
+    def _bind(self, arguments: Arguments) -> Valid:
         signature = self._signature
         bindings = bind(signature, describe(arguments, signature))
         if not self._known_shapes:
@@ -102,29 +102,29 @@ class Validator:
         return Valid(bindings, list(result_shapes(signature, bindings, arguments)), [*dtypes])
 
 
-def _tensor_key(value: Any) -> Any:
+def _tensor_key(value: Value) -> object:
     return value if value is None else (value.shape, value.dtype, value.device, value.layout)
 
 
-def _list_key(value: Any) -> Any:
+def _list_key(value: Value) -> object:
     return value if value is None else tuple([_tensor_key(item) for item in value])
 
 
-def _scalar_key(value: Any) -> Any:
+def _scalar_key(value: object) -> object:
     # A dictionary treats 1, 1.0 and True as the same key, so add the type.
     if isinstance(value, list | tuple):
         return tuple(value), type(value[0]) if value else None
     return value, type(value)
 
 
-def result_test(signature: Signature) -> Callable[[tuple[Any, ...], Valid, Any], bool]:
+def result_test(signature: Signature) -> Callable[[Args, Valid, Value], bool]:
     """Return a quick test of a Python kernel's results, given the arguments and their facts.
 
     If the test fails, something may be wrong, and `checked_results` has to decide.
     """
     count = len(signature.results)
 
-    def fits(arguments: tuple[Any, ...], valid: Valid, returned: Any) -> bool:
+    def fits(arguments: Args, valid: Valid, returned: object) -> bool:
         many = (returned,) if count == 1 else returned
         if type(many) is not tuple or len(many) != count or share_memory is None:
             return False
@@ -144,12 +144,8 @@ def result_test(signature: Signature) -> Callable[[tuple[Any, ...], Valid, Any],
 
 
 def checked_results(
-    signature: Signature,
-    arguments: Mapping[str, Any],
-    valid: Valid,
-    returned: Any,
-    kernel: str,
-) -> Any:
+    signature: Signature, arguments: Arguments, valid: Valid, returned: object, kernel: str
+) -> Value:
     """Compare a Python kernel's results with the declaration, and return them made contiguous.
 
     The fake kernel promises contiguous results that share no memory with the arguments.
@@ -171,7 +167,7 @@ def checked_results(
         raise ResultError(
             f"{name}: {kernel} returned {type(returned).__name__}, expected {len(results)} results."
         )
-    shapes: list[Any] = valid.shapes
+    shapes: list[Value] = valid.shapes
     if signature.data_dependent and signature.shaped:
         sizes = _data_dependent_sizes(signature, many)
         shapes = list(result_shapes(signature, bindings, arguments, data_dependent=sizes))
@@ -215,7 +211,7 @@ class SharedMemoryError(ResultError):
     """Raised for a result in the memory of an argument or of another result."""
 
 
-def _require_own_memory(begin: str, which: str, value: Any, owners: dict[int, str]) -> None:
+def _require_own_memory(begin: str, which: str, value: object, owners: dict[int, str]) -> None:
     """Require that a result lies in memory of its own, and note whose memory that is.
 
     Raises:
@@ -234,7 +230,7 @@ def _require_own_memory(begin: str, which: str, value: Any, owners: dict[int, st
     owners[address] = which
 
 
-def _data_dependent_sizes(signature: Signature, returned: Any) -> dict[str, int]:
+def _data_dependent_sizes(signature: Signature, returned: Value) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for result, value in zip(signature.results, returned, strict=True):
         dims = signature.result_dims(result)

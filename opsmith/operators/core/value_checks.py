@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -25,13 +24,11 @@ from opsmith.signature import (
 from opsmith.signature.constraints import LARGEST, range_limits, range_text
 from opsmith.signature.dtypes import FLOAT8, UNSIGNED
 from opsmith.signature.sizes.shapes import show_sizes
+from opsmith.untyped import Arguments, Value
 
 
 def check_values(
-    signature: Signature,
-    parameter: Parameter,
-    arguments: Mapping[str, Any],
-    bindings: Bindings,
+    signature: Signature, parameter: Parameter, arguments: Arguments, bindings: Bindings
 ) -> None:
     """Compare the values of a tensor argument, or of each of a list, with its constraints.
 
@@ -74,7 +71,7 @@ class _Values:
         signature: Signature,
         name: str,
         value: Tensor,
-        arguments: Mapping[str, Any],
+        arguments: Arguments,
         bindings: Bindings,
     ) -> None:
         self.operator = signature.qualname
@@ -183,7 +180,7 @@ def _comparable(value: Tensor) -> Tensor:
     return value.to(torch.int64) if name in UNSIGNED else value
 
 
-def _inside(value: Tensor, low: Any, high: Any, above: bool = False) -> bool:
+def _inside(value: Tensor, low: Value, high: Value, above: bool = False) -> bool:
     smallest, largest = torch.aminmax(value)
     # Every comparison with NaN is False, so ask whether the order is right, not whether it is
     # wrong.
@@ -196,7 +193,7 @@ def _first(wrong: Tensor) -> int:
     return int(wrong.flatten().nonzero()[0, 0])
 
 
-def _number(value: Tensor, flat: int) -> Any:
+def _number(value: Tensor, flat: int) -> object:
     return value.flatten()[flat].item()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from opsmith.errors import DeclarationError
 from opsmith.operators.core.arguments import dtype_name, each_tensor
 from opsmith.signature import Parameter, Signature
 from opsmith.signature.dtypes import FLOATING
+from opsmith.untyped import Value
 
 if TYPE_CHECKING:
     from opsmith.operators.core.operator import Operator
@@ -91,7 +92,7 @@ def _by_variable(signature: Signature) -> list[list[Parameter]]:
     ]
 
 
-def promoting_kernel(operator: Operator, key: str) -> Callable[..., Any]:
+def promoting_kernel(operator: Operator, key: str) -> Callable[..., Value]:
     """Return the autocast kernel that casts the tensors of a dtype variable to the widest dtype.
 
     Under autocast some inputs are already half precision and others are not. The signature requires
@@ -100,7 +101,7 @@ def promoting_kernel(operator: Operator, key: str) -> Callable[..., Any]:
     every = _by_variable(operator.signature)
     groups = [[p.name for p in group if not p.mutated] for group in every]
 
-    def targets(arguments: dict[str, Any]) -> dict[str, torch.dtype]:
+    def targets(arguments: dict[str, object]) -> dict[str, torch.dtype]:
         found = {}
         for names in groups:
             widest = _widest(arguments[name] for name in names)
@@ -111,7 +112,7 @@ def promoting_kernel(operator: Operator, key: str) -> Callable[..., Any]:
     return _casting_kernel(operator, key, targets)
 
 
-def _widest(values: Iterable[Any]) -> torch.dtype | None:
+def _widest(values: Iterable[object]) -> torch.dtype | None:
     """Return the widest dtype of floating-point tensors; a complex one counts by its precision."""
     widest: torch.dtype | None = None
     for value in values:
@@ -122,7 +123,7 @@ def _widest(values: Iterable[Any]) -> torch.dtype | None:
     return widest
 
 
-def casting_kernel(operator: Operator, key: str, casts: Casts) -> Callable[..., Any]:
+def casting_kernel(operator: Operator, key: str, casts: Casts) -> Callable[..., Value]:
     """Return the autocast kernel that casts floating tensors to the dtypes that `casts` says.
 
     A tensor that cannot have the dtype stays as it is.
@@ -134,13 +135,11 @@ def casting_kernel(operator: Operator, key: str, casts: Casts) -> Callable[..., 
 
 
 def _casting_kernel(
-    operator: Operator,
-    key: str,
-    targets: Callable[[dict[str, Any]], dict[str, torch.dtype]],
-) -> Callable[..., Any]:
+    operator: Operator, key: str, targets: Callable[[dict[str, Value]], dict[str, torch.dtype]]
+) -> Callable[..., object]:
     exclude = key_set(key)
 
-    def kernel(_keyset: Any, *args: Any, **kwargs: Any) -> Any:
+    def kernel(_keyset: object, *args: object, **kwargs: object) -> object:
         arguments = operator.arguments(args, kwargs)
         for name, dtype in targets(arguments).items():
             value = arguments[name]

@@ -18,7 +18,7 @@ again, and therefore fails under `torch.func.vjp`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -57,6 +57,7 @@ from opsmith.operators.dispatch.recorded_call import (
 )
 from opsmith.operators.dispatch.reference_gradients import by_reference
 from opsmith.signature import Signature
+from opsmith.untyped import Args, Arguments, Context, Untyped, Value
 
 if TYPE_CHECKING:
     from opsmith.operators.core.operator import Operator
@@ -67,12 +68,12 @@ _WRAPPER = once_differentiable(lambda ctx: None).__code__  # one for every decor
 _LEVEL = 0
 
 
-def kernel(operator: Operator) -> Callable[..., Any]:
+def kernel(operator: Operator) -> Callable[..., Value]:
     """Return the kernel for the Autograd key; its first argument is the keyset."""
     overload = operator.overload
     slow = late(lambda: derivative_kernel(operator))
 
-    def autograd(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+    def autograd(keyset: object, *args: object, **kwargs: object) -> object:
         if needs_derivative(args, kwargs):
             return slow(keyset, *args, **kwargs)
         with below_autograd():
@@ -81,14 +82,14 @@ def kernel(operator: Operator) -> Callable[..., Any]:
     return autograd
 
 
-def derivative_kernel(operator: Operator) -> Callable[..., Any]:
+def derivative_kernel(operator: Operator) -> Callable[..., Value]:
     """Return the kernel for calls that are known to need a derivative or to carry tangents."""
     from opsmith.operators.dispatch.ranks.sharding import call_on_parts, takes_dtensors
 
     overload, signature = operator.overload, operator.signature
     nodes = _Nodes(operator)
 
-    def derivative(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+    def derivative(keyset: Untyped, *args: object, **kwargs: object) -> object:
         if takes_dtensors(operator, args, kwargs):
             # Each rank differentiates the call on its own parts, in whichever way the operator has.
             return call_on_parts(operator, args, kwargs)
@@ -110,7 +111,7 @@ def derivative_kernel(operator: Operator) -> Callable[..., Any]:
     return derivative
 
 
-def _with_memory(args: Any, kwargs: Any) -> tuple[Any, Any]:
+def _with_memory(args: Args, kwargs: Arguments) -> tuple[Value, Value]:
     """Allocate PyTorch's zero tensors without storage, on which some of its operators crash."""
     if not any(_has_no_storage(value) for value in (*args, *kwargs.values())):
         return args, kwargs
@@ -122,14 +123,14 @@ def _with_memory(args: Any, kwargs: Any) -> tuple[Any, Any]:
     return given, {name: map_tensors(value, filled) for name, value in kwargs.items()}
 
 
-def _has_no_storage(value: Any) -> bool:
+def _has_no_storage(value: object) -> bool:
     """Return whether an argument is, or holds, a zero tensor of PyTorch's."""
     if isinstance(value, Tensor):
         return is_zero_tensor(unwrapped(value))
     return isinstance(value, MANY) and any(map(_has_no_storage, value))
 
 
-def _detached(operator: Operator, args: Any, kwargs: Any) -> tuple[Any, Any]:
+def _detached(operator: Operator, args: Args, kwargs: Arguments) -> tuple[Value, Value]:
     """Return a call's arguments with the tensors detached that are declared `NonDifferentiable`."""
     arguments = operator.arguments(args, kwargs)
     for name in operator.signature.nondifferentiable:
@@ -163,10 +164,12 @@ class _Nodes:
             },
         )
 
-    def apply(self, keyset: Any, args: Any, kwargs: Any, dual: Callable[[], Any] | None) -> Any:
+    def apply(
+        self, keyset: object, args: Args, kwargs: Arguments, dual: Callable[[], object] | None
+    ) -> Value:
         flat = Flat(self.operator.arguments(args, kwargs), self.tensors)
         call = RecordedCall(flat, keyset, dual)
-        function: Any = self.function
+        function: Value = self.function
         if self.mutated:
             kept = call.begin_write(self.mutated, self.operator.rule.backward is None)
             return call.structure(call.results_of(function.apply(call, *call.flat.tensors, *kept)))
@@ -177,7 +180,7 @@ class _Nodes:
             returned = function.apply(call, *call.flat.tensors)
         return call.structure(returned)
 
-    def forward(self, ctx: Any, call: RecordedCall, *tensors: Tensor) -> Any:
+    def forward(self, ctx: object, call: RecordedCall, *tensors: Tensor) -> Value:
         # Autograd calls this as under `torch.no_grad`. A trace would not let gradients reach what
         # is written so, and the transforms of `torch.func` around this one would record nothing.
         if self.mutated or in_transform():
@@ -185,11 +188,11 @@ class _Nodes:
                 return self._call(ctx, call, tensors)
         return self._call(ctx, call, tensors)
 
-    def _call(self, ctx: Any, call: RecordedCall, tensors: Sequence[Tensor]) -> Any:
+    def _call(self, ctx: Context, call: RecordedCall, tensors: Sequence[Tensor]) -> object:
         operator = self.operator
         with below_autograd():
-            positional: tuple[Any, ...] = tuple(call.flat.arguments.values())
-            keywords: dict[str, Any] = {}
+            positional: Args = tuple(call.flat.arguments.values())
+            keywords: dict[str, object] = {}
             if len(positional) > len(self.positional):
                 positional, keywords = operator.split(call.flat.arguments)
             keyset = call.keyset & after_autograd
@@ -200,7 +203,7 @@ class _Nodes:
                 needs = ctx.needs_input_grad[1 : 1 + call.flat.count]
                 ctx.needs_input_grad = self._by_argument(call, needs)
                 if rule.setup_context is not None:
-                    inputs: dict[str, Any] = {"inputs": positional, "output": output}
+                    inputs: dict[str, object] = {"inputs": positional, "output": output}
                     if keywords:
                         inputs["keyword_only_inputs"] = keywords
                     rule.setup_context(ctx, **inputs)
@@ -216,13 +219,13 @@ class _Nodes:
         ctx.mark_dirty(*dirty)
         return call.flatten_with(output, dirty)
 
-    def jvp(self, ctx: Any, *tangents: Any) -> Any:
+    def jvp(self, ctx: Context, *tangents: object) -> Value:
         call = ctx._opsmith_call
         dual, call.dual = call.dual, None  # it keeps the arguments alive
         with recording():
             return _flat_tangents(self.operator.signature, dual())
 
-    def _without_gradient(self, output: Any) -> list[Tensor]:
+    def _without_gradient(self, output: Value) -> list[Tensor]:
         """Return the tensors among the results that are declared `NonDifferentiable`."""
         results = self.operator.signature.results
         many = output if len(results) > 1 else [output] * len(results)
@@ -233,7 +236,7 @@ class _Nodes:
             for tensor in (value if isinstance(value, list | tuple) else [value])
         ]
 
-    def backward(self, ctx: Any, *grads: Tensor) -> Any:
+    def backward(self, ctx: Context, *grads: Tensor) -> Value:
         operator, call = self.operator, ctx._opsmith_call
         rule = operator.rule
         if rule.backward is not None:
@@ -246,7 +249,7 @@ class _Nodes:
             'reference is differentiable PyTorch, declare it with autograd="reference".'
         )
 
-    def _by_hand(self, ctx: Any, call: RecordedCall, grads: Sequence[Tensor]) -> list[Any]:
+    def _by_hand(self, ctx: object, call: RecordedCall, grads: Sequence[Tensor]) -> list[object]:
         operator = self.operator
         assert operator.rule.backward is not None
         structured = call.structured_grads(grads[: call.count] if self.mutated else grads)
@@ -262,7 +265,7 @@ class _Nodes:
                 f"{len(self.positional)}, one for each of {', '.join(self.positional)} "
                 "(None where there is no gradient)."
             )
-        found: list[Any] = [None] * call.flat.count  # no copies are passed with such a backward
+        found: list[object] = [None] * call.flat.count  # no copies are passed with such a backward
         for name, grad in zip(self.positional, returned, strict=True):
             place = call.flat.places.get(name)
             if isinstance(place, int):
@@ -276,7 +279,7 @@ class _Nodes:
                 found[place.start : place.stop] = grad
         return found
 
-    def _by_argument(self, call: RecordedCall, needs: Sequence[bool]) -> tuple[Any, ...]:
+    def _by_argument(self, call: RecordedCall, needs: Sequence[bool]) -> tuple[object, ...]:
         """Return whether each argument needs a gradient, in torch.library's order."""
         if call.flat.count == len(self.positional) and self.only_tensors:
             return tuple(needs)
@@ -284,7 +287,7 @@ class _Nodes:
         return tuple([at(needs, place) if place is not None else False for place in order])
 
 
-def increment_versions(operator: Operator) -> Callable[..., Any]:
+def increment_versions(operator: Operator) -> Callable[..., Value]:
     """Return the ADInplaceOrView kernel of a mutating operator, which raises version counters.
 
     Autograd compares these counters to detect that a saved tensor was overwritten.
@@ -293,7 +296,7 @@ def increment_versions(operator: Operator) -> Callable[..., Any]:
     names = [parameter.name for parameter in operator.signature.mutated]
     after = after_versions
 
-    def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+    def kernel(keyset: object, *args: object, **kwargs: object) -> object:
         arguments = operator.arguments(args, kwargs)
         with below_versions():
             returned = overload.redispatch(keyset & after, *args, **kwargs)
@@ -305,12 +308,12 @@ def increment_versions(operator: Operator) -> Callable[..., Any]:
     return kernel
 
 
-def _is_decorated(backward: Callable[..., Any]) -> bool:
+def _is_decorated(backward: Callable[..., object]) -> bool:
     """Return whether a backward cannot be differentiated, as its author says."""
     return getattr(backward, "__code__", None) is _WRAPPER
 
 
-def _refuse_again(name: str, returned: Any, ctx: Any, grads: Sequence[Tensor]) -> Any:
+def _refuse_again(name: str, returned: object, ctx: Context, grads: Sequence[Tensor]) -> object:
     """Return the gradients of a decorated backward, so that differentiating them again raises.
 
     The decorator itself raises in plain autograd only. The levels around a transform take its
@@ -325,7 +328,7 @@ def _refuse_again(name: str, returned: Any, ctx: Any, grads: Sequence[Tensor]) -
     given = [*ctx.saved_tensors, *grads, *vars(ctx).values()]
     tensors = [value for value in given if isinstance(value, Tensor)]
 
-    def refuse(value: Any) -> Any:
+    def refuse(value: object) -> object:
         if isinstance(value, list | tuple):
             return type(value)(map(refuse, value))
         return _Refusing.apply(name, value, *tensors) if isinstance(value, Tensor) else value
@@ -343,11 +346,11 @@ class _Refusing(torch.autograd.Function):
         return gradient.clone()
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+    def setup_context(ctx: Context, inputs: Value, output: Tensor) -> None:
         ctx.name = inputs[0]
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
+    def backward(ctx: Context, *grads: Tensor) -> Value:
         raise DifferentiationError(
             f"{ctx.name}: its gradient cannot be differentiated again: its backward is decorated "
             "with once_differentiable. Write the backward with operations that have gradients, or "
@@ -357,7 +360,7 @@ class _Refusing(torch.autograd.Function):
     jvp = backward
 
 
-def _has_tangent(values: Sequence[Any]) -> bool:
+def _has_tangent(values: Sequence[object]) -> bool:
     """Return whether a tensor among `values`, or in a list among them, carries a tangent."""
     for value in values:
         if isinstance(value, Tensor):
@@ -368,7 +371,7 @@ def _has_tangent(values: Sequence[Any]) -> bool:
     return False
 
 
-def _reference_of(operator: Operator, args: Any, kwargs: Any) -> Callable[[], Any]:
+def _reference_of(operator: Operator, args: Args, kwargs: Arguments) -> Callable[[], object]:
     """Return a function that calls the reference with a call's arguments, which carry tangents.
 
     The function is for after the call, which validates the arguments; the reference does not.
@@ -392,7 +395,7 @@ def _reference_of(operator: Operator, args: Any, kwargs: Any) -> Callable[[], An
     return lambda: operator.reference(**arguments)
 
 
-def _with_tangents(signature: Signature, returned: Any, dual: Any) -> Any:
+def _with_tangents(signature: Signature, returned: Value, dual: object) -> object:
     """Return an operator's results with the tangents of `dual`, its reference's results."""
     tangents = iter(_flat_tangents(signature, dual))
 
@@ -405,7 +408,7 @@ def _with_tangents(signature: Signature, returned: Any, dual: Any) -> Any:
     return tuple(map_tensors(value, add) for value in returned)
 
 
-def _flat_tangents(signature: Signature, dual: Any) -> tuple[Tensor | None, ...]:
+def _flat_tangents(signature: Signature, dual: Value) -> tuple[Tensor | None, ...]:
     """Return the tangent of each tensor among a reference's results, of lists too.
 
     Without an argument on which it depends, a tangent is zero. Integers have none, and results that

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from torch import Tensor
 
@@ -14,6 +14,7 @@ from opsmith.operators.core.rule import Rule
 from opsmith.signature import Signature, checking
 from opsmith.signature.dtypes import COMPLEX, FLOATING
 from opsmith.signature.parameters import NO_DEFAULT, Parameter, Result, TensorListType, TensorType
+from opsmith.untyped import Arguments, Context, Value
 
 _GRAD, _RESULT = "grad", "result"
 
@@ -79,7 +80,7 @@ class DeclaredBackward:
         kept = [one for one in self.given if one.kind != "gradient"]
 
         def setup_context(
-            ctx: Any, inputs: Any, output: Any, keyword_only_inputs: Mapping[str, Any] | None = None
+            ctx: Context, inputs: Value, output: Value, keyword_only_inputs: Arguments | None = None
         ) -> None:
             from opsmith.operators.core.arguments import holds_tensors
 
@@ -88,7 +89,7 @@ class DeclaredBackward:
             arguments = [values[p.name] for p in signature.parameters]
             results = list(output) if isinstance(output, list | tuple) else [output]
             sources = {"argument": arguments, "result": results}
-            saved: list[Any] = []
+            saved: list[object] = []
             ctx.opsmith_plain = {}
             for one in kept:
                 value = sources[one.kind][one.position]
@@ -102,7 +103,7 @@ class DeclaredBackward:
                     ctx.opsmith_plain[one.name] = value
             ctx.save_for_backward(*saved)
 
-        def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+        def backward(ctx: Context, *grads: object) -> tuple[object, ...]:
             tensors = iter(ctx.saved_tensors)
             values = {}
             for name, value in ctx.opsmith_plain.items():
@@ -130,13 +131,13 @@ class _Saved:
 
     count: int | None
 
-    def taken(self, tensors: Any) -> Any:
+    def taken(self, tensors: Value) -> Value:
         """Take this value from an iterator over the saved tensors."""
         return next(tensors) if self.count is None else [next(tensors) for _ in range(self.count)]
 
 
 def declared(
-    forward: Operator, backward: Any, saves: Sequence[str] | None, grads: Mapping[str, int | str]
+    forward: Operator, backward: object, saves: Sequence[str] | None, grads: Mapping[str, int | str]
 ) -> DeclaredBackward:
     """Match an operator with the operator that computes its gradients.
 
@@ -246,7 +247,7 @@ def _given(signature: Signature, parameter: Parameter, backward: str, known: boo
     names = [p.name for p in signature.parameters]
     results, gradients = _names_for(_RESULT, signature), _names_for(_GRAD, signature)
 
-    def compare(type_: Any, whose: str) -> None:
+    def compare(type_: object, whose: str) -> None:
         if not known and not _fits(parameter.type, type_):
             raise DeclarationError(f"{what} as {parameter.type}, and {whose} is {type_}")
 
@@ -270,7 +271,7 @@ def _given(signature: Signature, parameter: Parameter, backward: str, known: boo
     raise DeclarationError(f"{what}, and a call has nothing of that name; there are {there}")
 
 
-def _fits(one: Any, other: Any) -> bool:
+def _fits(one: object, other: object) -> bool:
     """Return whether values of one type may be passed where the other is declared."""
     if isinstance(one, TensorListType) and isinstance(other, TensorListType):
         one, other = one.element, other.element

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -22,9 +21,10 @@ from opsmith.operators.core.validation import result_dtype
 from opsmith.signature import Bindings, Signature, TensorType, bind, result_shapes
 from opsmith.signature.calls import named
 from opsmith.signature.parameters import TensorListType
+from opsmith.untyped import Arguments, Value
 
 
-def fake_kernel(signature: Signature) -> Callable[..., Any]:
+def fake_kernel(signature: Signature) -> Callable[..., Value]:
     """Return the fake kernel of an operator, for ``torch.library.register_fake``.
 
     Sizes are compared with ``torch._check``: it adds a guard for a symbolic size that has a value,
@@ -41,7 +41,7 @@ def fake_kernel(signature: Signature) -> Callable[..., Any]:
             else 'has no shape. Write one, as in Float[Tensor, "N C"], or register_fake.'
         )
 
-        def missing(*_args: Any, **_kwargs: Any) -> Any:
+        def missing(*_args: object, **_kwargs: object) -> object:
             raise OpsmithError(
                 f"{signature.qualname}: has no fake kernel, which tracing (torch.compile, "
                 f"torch.export) needs: the declared result {types} {lacks}"
@@ -49,10 +49,10 @@ def fake_kernel(signature: Signature) -> Callable[..., Any]:
 
         return checked_fake(signature, missing)
 
-    def fake(*args: Any, **kwargs: Any) -> Any:
+    def fake(*args: object, **kwargs: object) -> Value:
         arguments = arguments_of(args, kwargs)
         bindings = bind(signature, describe(arguments, signature), check_size)
-        sizes: dict[str, Any] = {}
+        sizes: dict[str, object] = {}
         if signature.data_dependent:
             context = torch.library.get_ctx()
             sizes = {name: context.new_dynamic_size() for name in signature.data_dependent}
@@ -62,10 +62,7 @@ def fake_kernel(signature: Signature) -> Callable[..., Any]:
 
 
 def empty_results(
-    signature: Signature,
-    bindings: Bindings,
-    arguments: Mapping[str, Any],
-    sizes: Mapping[str, Any] | None = None,
+    signature: Signature, bindings: Bindings, arguments: Arguments, sizes: Arguments | None = None
 ) -> list[Tensor]:
     """Allocate the results of a call, without computing them.
 
@@ -87,14 +84,14 @@ def empty_results(
     return made
 
 
-def as_returned(results: list[Tensor]) -> Any:
+def as_returned(results: list[Tensor]) -> Value:
     """Return results in the form of a call's return value: `None`, one tensor, or a tuple."""
     if not results:
         return None
     return results[0] if len(results) == 1 else tuple(results)
 
 
-def checked_fake(signature: Signature, function: Callable[..., Any]) -> Callable[..., Any]:
+def checked_fake(signature: Signature, function: Callable[..., object]) -> Callable[..., Value]:
     """Return an author's fake kernel with a check that the arguments fit the signature.
 
     With it, tracing refuses the same calls as running does.
@@ -102,14 +99,14 @@ def checked_fake(signature: Signature, function: Callable[..., Any]) -> Callable
     arguments_of = named(signature)
 
     @functools.wraps(function)
-    def fake(*args: Any, **kwargs: Any) -> Any:
+    def fake(*args: object, **kwargs: object) -> object:
         bind(signature, describe(arguments_of(args, kwargs), signature), check_size)
         return function(*args, **kwargs)
 
     return fake
 
 
-def noticing_no_write(signature: Signature, function: Callable[..., Any]) -> Callable[..., Any]:
+def noticing_no_write(signature: Signature, function: Callable[..., Value]) -> Callable[..., Value]:
     """Wrap a fake kernel so that calls which write nothing can be compiled.
 
     These are calls in which each argument that is written is `None` or an empty list.
@@ -120,7 +117,7 @@ def noticing_no_write(signature: Signature, function: Callable[..., Any]) -> Cal
     arguments_of = named(signature)
 
     @functools.wraps(function)
-    def fake(*args: Any, **kwargs: Any) -> Any:
+    def fake(*args: object, **kwargs: object) -> object:
         arguments = arguments_of(args, kwargs)
         if not any(each_tensor(arguments[parameter.name]) for parameter in written):
             take_calls_that_write_nothing()
@@ -129,7 +126,7 @@ def noticing_no_write(signature: Signature, function: Callable[..., Any]) -> Cal
     return fake if written else function
 
 
-def check_size(condition: Any, message: Callable[[], str]) -> None:
+def check_size(condition: object, message: Callable[[], str]) -> None:
     """Raise unless a condition holds on sizes, some of which may be symbols."""
     if isinstance(condition, bool):
         if not condition:

@@ -13,7 +13,6 @@ import linecache
 import os
 from collections.abc import Callable, Iterator
 from types import CellType, CodeType, FunctionType
-from typing import Any
 
 from opsmith.system.version import version
 
@@ -25,7 +24,7 @@ _all = 0
 _told = ""
 
 
-def begin(operator: str, *traced: Callable[..., Any] | str) -> None:
+def begin(operator: str, *traced: Callable[..., object] | str) -> None:
     """Invalidate cached graphs compiled with another declaration of an operator.
 
     All parts recorded for an earlier operator of this name are forgotten.
@@ -40,7 +39,7 @@ def begin(operator: str, *traced: Callable[..., Any] | str) -> None:
     tell(operator, "declaration", *traced)
 
 
-def tell(operator: str, role: str, *traced: Callable[..., Any] | str | None) -> None:
+def tell(operator: str, role: str, *traced: Callable[..., object] | str | None) -> None:
     """Invalidate cached graphs compiled with another version of one part of an operator.
 
     Args:
@@ -64,7 +63,7 @@ def tell(operator: str, role: str, *traced: Callable[..., Any] | str | None) -> 
     config.cache_key_tag = f"{before}{_told}"
 
 
-def _written(function: Callable[..., Any] | None) -> Iterator[str]:
+def _written(function: Callable[..., object] | None) -> Iterator[str]:
     while isinstance(function, functools.partial):
         yield _plain([*function.args, *function.keywords.values()])
         function = function.func
@@ -95,7 +94,7 @@ def _digest(name: str, *state: int) -> str:
         return hashlib.sha256(file.read()).hexdigest()
 
 
-def _plain(values: list[Any]) -> str:
+def _plain(values: list[object]) -> str:
     """Show the numbers and texts among some values; other values are identified by their code."""
     return repr([value for value in values if isinstance(value, int | float | str)])
 

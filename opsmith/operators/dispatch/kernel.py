@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
@@ -23,6 +23,7 @@ from opsmith.operators.core import registry
 from opsmith.operators.core.lazy import late
 from opsmith.operators.core.operator import RegisteredOperator
 from opsmith.operators.core.source_location import where_written
+from opsmith.untyped import Arguments, Value
 
 if TYPE_CHECKING:
     from opsmith.signature import Signature
@@ -57,15 +58,15 @@ def device_types_of(name: str, given: str | Sequence[str]) -> list[str]:
 
 
 def host_kernel_without_tensors(
-    operator: RegisteredOperator, reference: Callable[..., Any]
-) -> Callable[..., Any]:
+    operator: RegisteredOperator, reference: Callable[..., object]
+) -> Callable[..., Value]:
     """Return a function that runs the reference, or the host's kernel if a call has no tensors.
 
     The dispatch key of the host is not set in such a call, so the dispatcher cannot find its
     kernel.
     """
 
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def run(*args: object, **kwargs: object) -> object:
         from opsmith.operators.core.arguments import every_tensor_in
 
         if kernels.HOST not in operator.kernels or not operator.is_enabled(kernels.HOST):
@@ -88,7 +89,7 @@ class PythonKernel:
     """
 
     device: str
-    function: Callable[..., Any]
+    function: Callable[..., Value]
     ran: int = 0
     source: ClassVar[None] = None
     dissolves: ClassVar[bool] = False
@@ -118,11 +119,11 @@ class PythonKernel:
         del operator
         return None
 
-    def implementation(self, operator: RegisteredOperator) -> Callable[..., Any]:
+    def implementation(self, operator: RegisteredOperator) -> Callable[..., Value]:
         """Return a function that validates a call, runs it, and checks its results."""
         return late(lambda: self._implementation(operator))
 
-    def _implementation(self, operator: RegisteredOperator) -> Callable[..., Any]:
+    def _implementation(self, operator: RegisteredOperator) -> Callable[..., Value]:
         from opsmith.operators.core.overlap import keep_apart
         from opsmith.operators.core.validation import Validator, checked_results, result_test
 
@@ -132,11 +133,11 @@ class PythonKernel:
         label = "the reference" if self.device == "reference" else f"the {self.device} kernel"
         fits = result_test(signature)
 
-        def compute(arguments: Mapping[str, Any]) -> Any:
+        def compute(arguments: Arguments) -> object:
             positional, keywords = split(apart(arguments))
             return _materialised(function(*positional, **keywords))
 
-        def run(*args: Any, **kwargs: Any) -> Any:
+        def run(*args: object, **kwargs: object) -> object:
             # Compiled code excludes these keys when it calls kernels. With them excluded, a lazily
             # conjugated or negated tensor would be read unchanged from memory.
             lazy = not (is_passed_over(CONJUGATE) or is_passed_over(NEGATIVE))
@@ -160,13 +161,13 @@ class PythonKernel:
 
         return run
 
-    def emulated(self, operator: RegisteredOperator, seed: int = 0) -> Callable[..., Any] | None:
+    def emulated(self, operator: RegisteredOperator, seed: int = 0) -> Callable[..., Value] | None:
         """Return `None`: a Python function for another device cannot be emulated."""
         del operator, seed
         return None
 
 
-def _materialised(returned: Any) -> Any:
+def _materialised(returned: object) -> object:
     """Resolve lazy conjugation and negation of results, since readers of raw memory ignore them."""
     if isinstance(returned, torch.Tensor):
         return returned.resolve_conj().resolve_neg()
@@ -223,17 +224,17 @@ class NativeKernel:
         """Return the generic dtypes of the loaded library; empty until it is loaded."""
         return () if self.library is None else self.library.dtypes()
 
-    def implementation(self, operator: RegisteredOperator) -> Callable[..., Any]:
+    def implementation(self, operator: RegisteredOperator) -> Callable[..., Value]:
         """Return a function that builds on its first call, so that importing is cheap."""
         self.library = None
 
-        def build_then_run(*args: Any, **kwargs: Any) -> Any:
+        def build_then_run(*args: object, **kwargs: object) -> object:
             self.build(operator)
             return operator.overload(*args, **kwargs)
 
         return build_then_run
 
-    def emulated(self, operator: RegisteredOperator, seed: int = 0) -> Callable[..., Any] | None:
+    def emulated(self, operator: RegisteredOperator, seed: int = 0) -> Callable[..., Value] | None:
         """Return a function that compiles the kernel for the CPU on its first call, or `None`."""
         del seed
         source = self.source.language.emulated(self.source)
@@ -242,7 +243,7 @@ class NativeKernel:
         key = dispatch_key(kernels.HOST, operator.signature)
         registration, kernel = operator._registration, NativeKernel(source, lambda: 0)
 
-        def build_then_run(*args: Any, **kwargs: Any) -> Any:
+        def build_then_run(*args: object, **kwargs: object) -> object:
             source.build()  # may fail; so keep the registered kernel until it has succeeded
             registration.withdraw_kernel(key)
             kernel.library = registration.native(key, kernel)
@@ -335,7 +336,7 @@ def _load(loading: Sequence[tuple[RegisteredOperator, NativeKernel]]) -> None:
                 operator.install_kernel(kernel.device)
 
 
-def source_path(source: str | Path, function: Callable[..., Any], qualname: str) -> Path:
+def source_path(source: str | Path, function: Callable[..., object], qualname: str) -> Path:
     """Return the path of a kernel's source; it is relative to the file that declares the operator.
 
     Raises:

@@ -8,8 +8,8 @@ functional form.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -17,6 +17,7 @@ from opsmith.compat.torch_autograd import in_transform, is_view
 from opsmith.errors import DifferentiationError
 from opsmith.operators.core.arguments import every_tensor_in, is_float8, memory_of
 from opsmith.signature import Signature
+from opsmith.untyped import Arguments, Value
 
 if TYPE_CHECKING:
     from opsmith.operators.core.operator import Operator
@@ -33,7 +34,7 @@ class Flat:
             for an absent tensor.
     """
 
-    def __init__(self, arguments: dict[str, Any], names: Sequence[str]) -> None:
+    def __init__(self, arguments: dict[str, Value], names: Sequence[str]) -> None:
         self.arguments = arguments
         self.tensors: list[Tensor] = []
         self.places: dict[str, int | range | None] = {}
@@ -62,12 +63,12 @@ class Flat:
         for name in self.places:
             self.arguments[name] = None
 
-    def fill(self, tensors: Sequence[Tensor]) -> dict[str, Any]:
+    def fill(self, tensors: Sequence[Tensor]) -> dict[str, Value]:
         """Return the arguments by name, with `tensors` in the places of the originals."""
         return {**self.arguments, **{name: at(tensors, p) for name, p in self.places.items()}}
 
 
-def at(values: Sequence[Any], place: int | range | None) -> Any:
+def at(values: Sequence[object], place: int | range | None) -> Value:
     """Return the value, or the list of values, at a place of `Flat.places`."""
     if place is None:
         return None
@@ -81,17 +82,17 @@ class RecordedCall:
         dual: calls the reference with arguments that carry tangents; `None` without tangents.
     """
 
-    def __init__(self, flat: Flat, keyset: Any, dual: Callable[[], Any] | None = None) -> None:
+    def __init__(self, flat: Flat, keyset: object, dual: Callable[[], Value] | None = None) -> None:
         self.flat = flat
         self.keyset = keyset
         self.dual = dual
-        self.template: Any = None
+        self.template: Value = None
         #: Positions of the written tensors, and of those to which gradients come.
         self.written: list[int] = []
         self.dirty: list[int] = []
         self.count = 0  # of the results' tensors, in a call that writes
 
-    def flatten(self, output: Any) -> Any:
+    def flatten(self, output: object) -> Value:
         """Flatten results to what the autograd node returns: a tensor, or a tuple of tensors."""
         if isinstance(output, Tensor):
             self.template = None
@@ -127,32 +128,32 @@ class RecordedCall:
         kept = dict(zip(self.written, tensors[self.flat.count :], strict=True))
         return [kept.get(p, tensor) for p, tensor in enumerate(tensors[: self.flat.count])]
 
-    def flatten_with(self, output: Any, dirty: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def flatten_with(self, output: object, dirty: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Return what the node returns in a call that writes: results, then written tensors."""
         flat = () if output is None else self.flatten(output)
         results = (flat,) if isinstance(flat, Tensor) else flat
         self.count = len(results)
         return (*results, *dirty)
 
-    def results_of(self, returned: Any) -> Any:
+    def results_of(self, returned: Value) -> Value:
         """Return the results among the values that the node returned."""
         many = (returned,) if isinstance(returned, Tensor) else returned
         results = many[: self.count]
         return results[0] if self.template is None and results else results or None
 
-    def written_grads(self, names: Sequence[str], grads: Sequence[Tensor]) -> list[Any]:
+    def written_grads(self, names: Sequence[str], grads: Sequence[Tensor]) -> list[Value]:
         """Return the gradients of the new contents of each written argument; `None` without."""
         by_place = dict(zip(self.dirty, grads, strict=True))
         every = [by_place.get(position) for position in range(self.flat.count)]
         return [at(every, self.flat.places[name]) for name in names]
 
-    def structure(self, returned: Any) -> Any:
+    def structure(self, returned: object) -> Value:
         """Restore the structure that `flatten` removed."""
         if self.template is None:
             return returned
         is_tuple, lengths = self.template
         rest = list(returned if isinstance(returned, tuple) else (returned,))
-        many: list[Any] = []
+        many: list[Value] = []
         for length in lengths:
             if length is None:
                 many.append(rest.pop(0))
@@ -160,7 +161,7 @@ class RecordedCall:
                 many.append([rest.pop(0) for _ in range(length)])
         return tuple(many) if is_tuple else many[0]
 
-    def structured_grads(self, grads: Sequence[Tensor]) -> tuple[Any, ...]:
+    def structured_grads(self, grads: Sequence[Tensor]) -> tuple[Value, ...]:
         """Return gradients of the results, in lists where the results are lists."""
         if self.template is None:
             return tuple(grads)
@@ -191,7 +192,7 @@ def functional_form(signature: Signature) -> str:
     )
 
 
-def require_recordable(operator: Operator, arguments: Mapping[str, Any]) -> None:
+def require_recordable(operator: Operator, arguments: Arguments) -> None:
     """Refuse a call whose gradient autograd cannot record.
 
     Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from opsmith.compat.torch_autograd import data_of_tensor, in_transform
 from opsmith.errors import DifferentiationError
 from opsmith.operators.core.source_location import line_of
 from opsmith.operators.dispatch.recorded_call import RecordedCall
+from opsmith.untyped import Context, Untyped, Value
 
 if TYPE_CHECKING:
     from opsmith.operators.core.operator import Operator
@@ -24,7 +25,7 @@ def by_reference(
     call: RecordedCall,
     saved: Sequence[Tensor],
     grads: Sequence[Tensor],
-    ctx: Any,
+    ctx: Context,
 ) -> list[Tensor | None]:
     """Return gradients, computed by differentiating the reference at the saved arguments."""
     needed = ctx.needs_input_grad[1 : 1 + call.flat.count]
@@ -44,7 +45,7 @@ def by_reference(
             if not asks_for_values(error):
                 raise
             raise DifferentiationError(_decides_by_values(operator, error)) from error
-        outputs: Any = () if returned is None else call.flatten(returned)
+        outputs: Value = () if returned is None else call.flatten(returned)
         outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
         outputs = (*outputs, *(inputs[position] for position in call.dirty))
         pairs = [(o, grad) for o, grad in zip(outputs, grads, strict=True) if o.requires_grad]
@@ -83,8 +84,8 @@ class _Leaving(TorchFunctionMode):
         self.left = False
 
     def __torch_function__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+        self, function: Untyped, types: object, args: Value = (), kwargs: Value = None
+    ) -> Value:
         name = getattr(function, "__name__", "")
         # Reading .data is the only attribute read (__get__) that leaves the graph.
         own = name in self._OUT and (name != "__get__" or function == data_of_tensor)
@@ -94,7 +95,7 @@ class _Leaving(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-def _leaves_pytorch(reference: Callable[[], Any]) -> bool:
+def _leaves_pytorch(reference: Callable[[], object]) -> bool:
     """Return whether a reference, whose results need no gradient, took a tensor out of the graph.
 
     If it did not, the results do not depend on the arguments, and the gradient is zero.

@@ -7,7 +7,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.library import Library
@@ -25,6 +25,7 @@ from opsmith.operators.core.source_location import where_written
 from opsmith.operators.core.unusable import unusable
 from opsmith.operators.dispatch import autograd
 from opsmith.signature import Signature
+from opsmith.untyped import Value
 
 if TYPE_CHECKING:
     from opsmith.operators.core.operator import Operator, RegisteredOperator
@@ -80,7 +81,7 @@ class Registration:
         _CURRENT[signature.qualname] = self
 
     def implement(
-        self, key: str, function: Callable[..., Any], *, with_keyset: bool = False
+        self, key: str, function: Callable[..., object], *, with_keyset: bool = False
     ) -> None:
         """Make `function` the kernel at `key`, in place of an earlier one."""
         self._withdraw(key)
@@ -129,7 +130,7 @@ class Registration:
                 f"declaration's.\n  C++:         {theirs}\n  declaration: {ours}"
             )
 
-    def fake(self, function: Callable[..., Any]) -> None:
+    def fake(self, function: Callable[..., object]) -> None:
         """Make `function` the fake kernel."""
         self._withdraw("fake")
         # torch looks up the calling module; without this entry, inspect searches all loaded
@@ -141,14 +142,14 @@ class Registration:
         )
         self._libraries["fake"] = library
 
-    def vmap(self, function: Callable[..., Any]) -> None:
+    def vmap(self, function: Callable[..., object]) -> None:
         """Make `function` the batching rule."""
         self._withdraw("vmap")
         library = _BatchingLibrary(self.signature)
         torch.library.register_vmap(self.signature.qualname, function, lib=library)
         self._libraries["vmap"] = library
 
-    def torch_dispatch(self, kind: type, function: Callable[..., Any]) -> None:
+    def torch_dispatch(self, kind: type, function: Callable[..., object]) -> None:
         """Make `function` the implementation for a ``__torch_dispatch__`` class."""
         key = _dispatch_of(kind)
         self._withdraw(key)
@@ -290,12 +291,12 @@ class _BatchingLibrary(Library):
         super().__init__(signature.namespace, "FRAGMENT")
         self._signature = signature
 
-    def impl(self, op_name: Any, fn: Any, *args: Any, **kwargs: Any) -> Any:
+    def impl(self, op_name: object, fn: Value, *args: object, **kwargs: object) -> Value:
         """Register the kernel that calls the rule, with a check before it."""
         signature = self._signature
 
         @functools.wraps(fn)
-        def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        def kernel(keyset: object, *args: object, **kwargs: object) -> object:
             if not in_transform():
                 from opsmith.signature.calls import named  # few calls come here
 
@@ -308,7 +309,7 @@ class _BatchingLibrary(Library):
         return super().impl(op_name, kernel, *args, **kwargs)
 
 
-def _resolving_kernel(operator: Operator) -> Callable[..., Any]:
+def _resolving_kernel(operator: Operator) -> Callable[..., Value]:
     """Return the kernel of a mutating operator at `_LAZY_KEYS`.
 
     PyTorch's own kernel there copies what was written from the operator's first result. If the
@@ -320,7 +321,7 @@ def _resolving_kernel(operator: Operator) -> Callable[..., Any]:
     return late(lambda: _resolving_lazily(operator))
 
 
-def _resolving_lazily(operator: Operator) -> Callable[..., Any]:
+def _resolving_lazily(operator: Operator) -> Callable[..., object]:
     from opsmith.operators.core.overlap import keep_apart
     from opsmith.operators.core.validation import Validator
 
@@ -329,7 +330,7 @@ def _resolving_lazily(operator: Operator) -> Callable[..., Any]:
     validate, apart = Validator(signature), keep_apart(signature)
     arguments_of, split = operator.arguments, operator.split
 
-    def kernel(*args: Any, **kwargs: Any) -> Any:
+    def kernel(*args: object, **kwargs: object) -> object:
         arguments = arguments_of(args, kwargs)
         # The copies would hide from the operator's kernel that written tensors share memory.
         validate(arguments)
@@ -348,7 +349,7 @@ def _resolved(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.resolve_conj().resolve_neg()
 
 
-def _copy_back(into: Any, written: Any) -> None:
+def _copy_back(into: Value, written: Value) -> None:
     if isinstance(into, list | tuple):
         for one, other in zip(into, written, strict=True):
             _copy_back(one, other)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -26,6 +26,7 @@ from opsmith.operators.dispatch.kernel import NativeKernel, PythonKernel, dispat
 from opsmith.signature import Signature, bind
 from opsmith.signature.calls import named
 from opsmith.system.products import import_product
+from opsmith.untyped import Args, Arguments, Untyped, Value
 
 if TYPE_CHECKING:
     from opsmith.operators.core.operator import RegisteredOperator
@@ -77,14 +78,14 @@ class TritonLauncher(PythonKernel):
             strided=self.kernel.strided,
         )
 
-    def implementation(self, operator: RegisteredOperator) -> Callable[..., Any]:
+    def implementation(self, operator: RegisteredOperator) -> Callable[..., Value]:
         """Return a function that runs the package's prebuilt library if it fits, else Triton."""
         self._library = None
         launch = self._launching(operator)
         if not self._shipped():
             return launch
 
-        def choose_then_run(*args: Any, **kwargs: Any) -> Any:
+        def choose_then_run(*args: object, **kwargs: object) -> object:
             if self.build(operator) is None:
                 key = dispatch_key(self.device, operator.signature)
                 operator._registration.implement(key, launch)
@@ -106,7 +107,7 @@ class TritonLauncher(PythonKernel):
             self._library = NativeKernel(source, lambda: 0)
         return self._library.build(operator)
 
-    def _shipped(self) -> list[Mapping[str, Any]]:
+    def _shipped(self) -> list[Arguments]:
         """Return the descriptions of the prebuilt libraries that came with the package."""
         if self.kernel is None:
             return []
@@ -137,17 +138,17 @@ class TritonLauncher(PythonKernel):
         # Triton also handles sizes for which the library was not compiled.
         return not others and not (compiles and any(one["sizes"] for one in there))
 
-    def _launching(self, operator: RegisteredOperator) -> Callable[..., Any]:
+    def _launching(self, operator: RegisteredOperator) -> Callable[..., object]:
         run = super().implementation(operator)
 
-        def launch(*args: Any, **kwargs: Any) -> Any:
+        def launch(*args: object, **kwargs: object) -> object:
             # The tensors are real, so no tracer has to capture the launches.
             with capturing_triton(False):
                 return run(*args, **kwargs)
 
         return launch
 
-    def emulated(self, operator: RegisteredOperator, seed: int = 0) -> Callable[..., Any]:
+    def emulated(self, operator: RegisteredOperator, seed: int = 0) -> Callable[..., Value]:
         """Return a function that runs the kernel on CPU tensors in Triton's interpreter.
 
         The function raises `MissingDependencyError` if Triton is not installed, and `FaultError`
@@ -155,10 +156,10 @@ class TritonLauncher(PythonKernel):
         """
         run = self._launching(operator)
 
-        def interpret(*args: Any, **kwargs: Any) -> Any:
+        def interpret(*args: object, **kwargs: object) -> object:
             what = f"{operator.name} ({self.device})"
             require_triton(what)
-            emulation: Any = import_product("opsmith.kernels.languages.emulated_triton", what)
+            emulation = import_product("opsmith.kernels.languages.emulated_triton", what)
             with emulation.interpreted(seed), _uninitialized_memory_is_filled():
                 return run(*args, **kwargs)
 
@@ -179,11 +180,11 @@ def _uninitialized_memory_is_filled() -> Iterator[None]:
 
 def check_arguments(
     name: str,
-    triton: Any,
-    grid: Any,
-    meta: Any,
-    args: Any,
-    function: Callable[..., Any] | None,
+    triton: object,
+    grid: object,
+    meta: object,
+    args: object,
+    function: Callable[..., object] | None,
     source: str | Path | None,
 ) -> None:
     """Refuse arguments of ``register_kernel`` that exclude each other.
@@ -225,10 +226,10 @@ def check_arguments(
 def launching(
     operator: RegisteredOperator,
     device: str,
-    triton: Any,
-    grid: Any,
-    meta: Mapping[str, Any] | Callable[..., Mapping[str, Any]] | None,
-    args: Mapping[str, Any] | None,
+    triton: object,
+    grid: Value,
+    meta: Arguments | Callable[..., Arguments] | None,
+    args: Arguments | None,
     strided: bool | Sequence[str],
 ) -> TritonLauncher:
     """Return a kernel that launches `triton`; the arguments are those of ``register_kernel``."""
@@ -250,7 +251,7 @@ def launching(
     return TritonLauncher(device, function, kernel=kernel, file=file, sizes=operator.sizes)
 
 
-def _launch_function(signature: Signature, kernel: TritonKernel) -> Callable[..., Any]:
+def _launch_function(signature: Signature, kernel: TritonKernel) -> Callable[..., object]:
     """Return a function that allocates the results of a call and launches a kernel on them."""
     arguments_of = named(signature)
     taken = [p.name for p in signature.parameters if p.is_tensor]
@@ -258,7 +259,7 @@ def _launch_function(signature: Signature, kernel: TritonKernel) -> Callable[...
     contiguous = [n for n in taken if n not in strided] if kernel.strided is not True else []
     written = {parameter.name for parameter in signature.mutated}
 
-    def launch(*args: Any, **kwargs: Any) -> Any:
+    def launch(*args: object, **kwargs: object) -> object:
         given = arguments_of(args, kwargs)
         bindings = bind(signature, describe(given, signature), check_size)
         results = empty_results(signature, bindings, given)
@@ -275,7 +276,7 @@ def _launch_function(signature: Signature, kernel: TritonKernel) -> Callable[...
         constants = kernel.constants(values)
         grid = kernel.programs(values, constants)
         if all(count != 0 for count in grid):
-            function: Any = torch.library.wrap_triton(kernel.function)
+            function: Untyped = torch.library.wrap_triton(kernel.function)
             function[grid](**kernel.arguments(values, constants))
             for name in contiguous:
                 if name in written and arguments[name] is not given[name]:
@@ -292,7 +293,7 @@ def see_through(operator: RegisteredOperator) -> None:
     programs, which are saved for other readers.
     """
 
-    def decompose(mode: Any, op: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def decompose(mode: Untyped, op: object, types: object, args: Args, kwargs: Arguments) -> Value:
         kernel = _launcher_for(operator, args, kwargs)
         if kernel is None or keeps_triton_operators():
             return mode.__torch_dispatch__(op, types, args, kwargs)
@@ -302,7 +303,9 @@ def see_through(operator: RegisteredOperator) -> None:
     operator._registration.torch_dispatch(functional_mode(), decompose)
 
 
-def _launcher_for(operator: RegisteredOperator, args: Any, kwargs: Any) -> TritonLauncher | None:
+def _launcher_for(
+    operator: RegisteredOperator, args: Args, kwargs: Arguments
+) -> TritonLauncher | None:
     """Return the Triton kernel that a call reaches; `None` if the call reaches another kernel."""
     given: list[Tensor] = tensors(operator.arguments(args, kwargs), operator.signature)
     device = given[0].device.type if given else HOST

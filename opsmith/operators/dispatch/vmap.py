@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -27,12 +27,13 @@ from opsmith.signature.calls import named
 from opsmith.signature.sizes.shapes import show_sizes
 from opsmith.signature.solving.folding import Fold
 from opsmith.signature.solving.folding import fold as fold_of
+from opsmith.untyped import Arguments, Untyped, Value
 
 if TYPE_CHECKING:
     from opsmith.operators.core.operator import Operator
 
 
-def batching_rule(operator: Operator) -> Callable[..., Any]:
+def batching_rule(operator: Operator) -> Callable[..., Value]:
     """Return the rule for ``torch.library.register_vmap`` that follows from the declaration.
 
     If the operator treats each slice along a parallel dimension separately, the batch is folded
@@ -42,7 +43,7 @@ def batching_rule(operator: Operator) -> Callable[..., Any]:
     signature = operator.signature
     arguments_of = named(signature)
 
-    def rule(info: Any, in_dims: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+    def rule(info: Untyped, in_dims: Sequence[object], *args: object, **kwargs: object) -> Value:
         if signature.mutated:
             mutated = ", ".join(repr(parameter.name) for parameter in signature.mutated)
             raise OpsmithError(
@@ -63,19 +64,19 @@ def batching_rule(operator: Operator) -> Callable[..., Any]:
     return rule
 
 
-def checked_rule(signature: Signature, function: Callable[..., Any]) -> Callable[..., Any]:
+def checked_rule(signature: Signature, function: Callable[..., object]) -> Callable[..., Value]:
     """Return an author's batching rule with a check that each sample fits the signature."""
     arguments_of = named(signature)
 
     @functools.wraps(function)
-    def rule(info: Any, in_dims: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+    def rule(info: object, in_dims: Sequence[object], *args: object, **kwargs: object) -> object:
         _bound(signature, arguments_of(args, kwargs), _batched(signature, in_dims))
         return function(info, in_dims, *args, **kwargs)
 
     return rule
 
 
-def _batched(signature: Signature, in_dims: Sequence[Any]) -> dict[str, Any]:
+def _batched(signature: Signature, in_dims: Sequence[object]) -> dict[str, object]:
     """Return the batch dimension of each argument that has a batch."""
     names = [parameter.name for parameter in signature.parameters]
     return {
@@ -85,7 +86,7 @@ def _batched(signature: Signature, in_dims: Sequence[Any]) -> dict[str, Any]:
     }
 
 
-def _sample(value: Any, dim: Any, index: int) -> Any:
+def _sample(value: Value, dim: object, index: int) -> object:
     if dim is None:
         return value
     if isinstance(dim, list | tuple):
@@ -93,9 +94,7 @@ def _sample(value: Any, dim: Any, index: int) -> Any:
     return value.select(dim, index)
 
 
-def _one_by_one(
-    operator: Operator, size: int, arguments: dict[str, Any], batched: dict[str, Any]
-) -> Any:
+def _one_by_one(operator: Operator, size: int, arguments: Arguments, batched: Arguments) -> object:
     signature = operator.signature
     calls = [
         operator(**{n: _sample(value, batched.get(n), i) for n, value in arguments.items()})
@@ -110,7 +109,7 @@ def _one_by_one(
     return stacked, tuple(0 for _ in stacked)
 
 
-def _stack(signature: Signature, result: Result, samples: Sequence[Any]) -> Any:
+def _stack(signature: Signature, result: Result, samples: Sequence[Value]) -> object:
     """Stack one result of all samples along a new first dimension; a list, tensor by tensor."""
     many = isinstance(result.type, TensorListType)
     lists = samples if many else [[sample] for sample in samples]
@@ -132,7 +131,7 @@ def _shapes_text(shapes: Sequence[tuple[int, ...]], *, many: bool) -> str:
     return f"a list of {len(shapes)} ({text})" if many else f"of shape {text}"
 
 
-def _empty(signature: Signature, arguments: dict[str, Any], batched: dict[str, Any]) -> Any:
+def _empty(signature: Signature, arguments: Arguments, batched: Arguments) -> object:
     if not signature.shaped or signature.data_dependent:
         raise OpsmithError(f"{signature.qualname}: vmap over no samples needs declared shapes.")
     bindings = _bound(signature, arguments, batched)
@@ -146,7 +145,7 @@ def _empty(signature: Signature, arguments: dict[str, Any], batched: dict[str, A
     return (made[0], 0) if len(made) == 1 else (tuple(made), tuple(0 for _ in made))
 
 
-def _bound(signature: Signature, arguments: dict[str, Any], batched: dict[str, Any]) -> Bindings:
+def _bound(signature: Signature, arguments: Arguments, batched: Arguments) -> Bindings:
     """Return what one sample fixes, or refuse it if its shapes, dtypes or scalars do not fit."""
     described = describe(arguments, signature)
     for name, dim in batched.items():
@@ -168,12 +167,8 @@ def _without(info: TensorInfo, dim: int | None) -> TensorInfo:
 
 
 def _folded(
-    operator: Operator,
-    fold: Fold,
-    size: int,
-    arguments: dict[str, Any],
-    batched: dict[str, Any],
-) -> Any:
+    operator: Operator, fold: Fold, size: int, arguments: Arguments, batched: Arguments
+) -> object:
     folded = dict(arguments)
     for name, axis in fold.axes.items():
         value = arguments[name]

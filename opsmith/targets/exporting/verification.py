@@ -28,10 +28,7 @@ _LIKE_THE_EXAMPLE = (
 
 
 def compare(
-    model: Model,
-    runner: Runner,
-    title: str,
-    samples: Sequence[Sequence[object]] | None = None,
+    model: Model, runner: Runner, title: str, samples: Sequence[Sequence[object]] | None = None
 ) -> Agreement:
     """Run `model` in PyTorch and in `runner` on the same inputs, and compare.
 

@@ -264,10 +264,7 @@ class TritonKernel:
         return dict(self.meta(**{name: values[name] for name in names}))
 
     def programs(
-        self,
-        values: Arguments,
-        constants: Arguments,
-        call: Callable[..., object] | None = None,
+        self, values: Arguments, constants: Arguments, call: Callable[..., object] | None = None
     ) -> tuple[Value, ...]:
         """Return the number of programs of a call in three dimensions.
 

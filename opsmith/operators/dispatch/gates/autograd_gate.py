@@ -9,7 +9,7 @@ import ctypes
 import functools
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch.library import Library
 
@@ -87,7 +87,7 @@ class Gate:
         self,
         library: ctypes.CDLL,
         operator: Operator,
-        derivative: Callable[..., Any],
+        derivative: Callable[..., object],
         declared: DeclaredBackward | None = None,
     ) -> None:
         signature = operator.signature
@@ -118,7 +118,7 @@ class Gate:
         destroy(self._derivative)
 
 
-def _plan(declared: DeclaredBackward) -> tuple[Any, ...]:
+def _plan(declared: DeclaredBackward) -> tuple[object, ...]:
     """Encode a declared backward as arguments of ``opsmith_recorder_open``."""
     signature = declared.forward.signature
     known = {one.name: one for one in declared.given}

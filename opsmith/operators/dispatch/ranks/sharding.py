@@ -13,10 +13,10 @@ its rule when the module has been imported, and one that is declared afterwards 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -26,21 +26,23 @@ from opsmith.errors import ArgumentError, OpsmithError
 from opsmith.operators.core import registry
 from opsmith.operators.core.arguments import MANY, describe, every_tensor_in, map_named_tensors
 from opsmith.system.post_import import when_imported
+from opsmith.untyped import Args, Arguments, Context, Untyped, Value
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DeviceMesh, DTensor
 
     from opsmith.operators.core.operator import Operator, RegisteredOperator
     from opsmith.operators.dispatch.ranks.sharding_rules import ConcreteRule
+    from opsmith.signature import Bindings
 
 
-def _call(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _call(overload: Value, args: Sequence[object], kwargs: Arguments) -> Value:
     return overload(*args, **kwargs)
 
 
 #: Calls an operator with a rank's own tensors. In the row ``sharding`` of the checks, one process
 #: is all ranks, and calls it for each.
-calling: ContextVar[Callable[..., Any]] = ContextVar("calling", default=_call)
+calling: ContextVar[Callable[..., Value]] = ContextVar("calling", default=_call)
 
 
 def register(operator: RegisteredOperator) -> None:
@@ -57,7 +59,7 @@ def _register(operator: RegisteredOperator, kind: type) -> None:
         return
     overload = operator.overload
 
-    def rule(_: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def rule(_: object, func: object, types: object, args: Args, kwargs: Arguments) -> object:
         del func, types
         if has_strategy(overload):
             # Somebody gave PyTorch a rule for this operator, which counts from now on.
@@ -78,7 +80,7 @@ def _arrived(module: ModuleType) -> None:
 when_imported(DTENSORS, _arrived)
 
 
-def takes_dtensors(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+def takes_dtensors(operator: Operator, args: Sequence[object], kwargs: Arguments) -> bool:
     """Return whether a call has DTensors, and PyTorch has no sharding rule of its own for it."""
     kind = getattr(sys.modules.get(DTENSORS), "DTensor", None)
     if kind is None:
@@ -91,7 +93,7 @@ def takes_dtensors(operator: Operator, args: Sequence[Any], kwargs: Mapping[str,
     return False
 
 
-def call_on_parts(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def call_on_parts(operator: Operator, args: Sequence[object], kwargs: Arguments) -> Value:
     """Call an operator with DTensors, and return DTensors.
 
     If autograd is on, it records the redistribution, each rank's call on its own parts, and the
@@ -120,9 +122,7 @@ def call_on_parts(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, 
 # --- one mesh ----------------------------------------------------------------------------------
 
 
-def _on_one_mesh(
-    operator: Operator, arguments: Mapping[str, Any]
-) -> tuple[DeviceMesh, dict[str, Any]]:
+def _on_one_mesh(operator: Operator, arguments: Arguments) -> tuple[DeviceMesh, dict[str, Value]]:
     """Return the mesh of a call's DTensors, and its arguments, all tensors of which are DTensors.
 
     Raises:
@@ -166,13 +166,13 @@ class _Part(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, tensor: Any, placements: Sequence[Any], moved: bool) -> Tensor:
+    def forward(ctx: Context, tensor: Untyped, placements: Sequence[object], moved: bool) -> Tensor:
         ctx.mesh, ctx.shape, ctx.placements = tensor.device_mesh, tensor.shape, placements
         local = _local(tensor, moved)
         return local.view_as(local)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, None, None]:
+    def backward(ctx: Context, grad: Tensor) -> tuple[Untyped, None, None]:
         from torch.distributed.tensor import DTensor
 
         found = DTensor.from_local(
@@ -186,23 +186,20 @@ class _Part(torch.autograd.Function):
         return found, None, None
 
 
-def _local(tensor: Any, moved: bool) -> Tensor:
+def _local(tensor: DTensor, moved: bool) -> Tensor:
     """Return a rank's own part of a DTensor; contiguous, if it was sent."""
     local: Tensor = tensor.to_local()
     return local.contiguous() if moved else local
 
 
 def _to_parts(
-    operator: Operator,
-    arguments: Mapping[str, Any],
-    mesh: DeviceMesh,
-    rules: Sequence[ConcreteRule],
-) -> tuple[dict[str, Any], dict[str, DTensor]]:
+    operator: Operator, arguments: Arguments, mesh: DeviceMesh, rules: Sequence[ConcreteRule]
+) -> tuple[dict[str, object], dict[str, DTensor]]:
     """Return the arguments of a rank's own call, and the copies of tensors that it writes into."""
     moved: dict[str, DTensor] = {}
     written = {parameter.name for parameter in operator.signature.mutated}
 
-    def part(name: str, tensor: Any) -> Tensor:
+    def part(name: str, tensor: Value) -> Tensor:
         parameter = name.partition("[")[0]
         wanted = tuple(rule.arguments[parameter] for rule in rules)
         given = tensor
@@ -231,12 +228,12 @@ def _write_back(operator: Operator, name: str, given: DTensor, part: DTensor) ->
 
 def _from_parts(
     operator: Operator,
-    returned: Any,
+    returned: Value,
     mesh: DeviceMesh,
     rules: Sequence[ConcreteRule],
-    arguments: Mapping[str, Any],
-    bindings: Any,
-) -> Any:
+    arguments: Arguments,
+    bindings: Bindings,
+) -> object:
     """Return DTensors for the results that a rank computed."""
     from torch.distributed.tensor import DTensor
 
@@ -246,9 +243,9 @@ def _from_parts(
     signature = operator.signature
     if returned is None:
         return None
-    shapes: list[Any] = []
+    shapes: list[Value] = []
 
-    def whole(position: int) -> tuple[Any, Any]:
+    def whole(position: int) -> tuple[Untyped, Untyped]:
         """Return the shape and strides of a result of which each rank has a part."""
         if not signature.shaped:
             raise OpsmithError(
@@ -265,14 +262,14 @@ def _from_parts(
         shape, stride = local.shape, local.stride()
         if any(placement.is_shard() for placement in placements):
             shape, stride = whole(position)
-        shares: dict[str, Any] = {}
+        shares: dict[str, Untyped] = {}
         if any(rule.mixed for rule in rules):
             shares["grad_placements"] = [rule.incoming(position) for rule in rules]
         return DTensor.from_local(
             local, mesh, placements, run_check=False, shape=shape, stride=stride, **shares
         )
 
-    def one(position: int, value: Any) -> Any:
+    def one(position: int, value: Value) -> object:
         if isinstance(value, list):
             return [gathered(position, item) for item in value]
         return gathered(position, value)

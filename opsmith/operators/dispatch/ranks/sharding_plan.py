@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opsmith.compat.communication import sent
 from opsmith.operators.core.arguments import each_tensor, every_tensor_in
 from opsmith.operators.dispatch.ranks.sharding_rules import ConcreteRule, concrete_rules
+from opsmith.untyped import Arguments, Untyped
 
 if TYPE_CHECKING:
-    from torch.distributed.tensor import DeviceMesh
+    from torch.distributed.tensor import DeviceMesh, DTensor, Placement
 
     from opsmith.operators.core.operator import Operator
 
@@ -28,14 +29,12 @@ class Move:
     """
 
     argument: str
-    now: Any
-    wanted: Any
+    now: Placement
+    wanted: Placement
     sent: int
 
 
-def chosen_rules(
-    operator: Operator, arguments: Mapping[str, Any], mesh: DeviceMesh
-) -> list[ConcreteRule]:
+def chosen_rules(operator: Operator, arguments: Arguments, mesh: DeviceMesh) -> list[ConcreteRule]:
     """Return the rule that a call with DTensors follows on each dimension of a mesh.
 
     The chosen rule moves the fewest bytes; among rules that move equally many, it changes the
@@ -47,7 +46,7 @@ def chosen_rules(
         def cost(rule: ConcreteRule) -> tuple[float, int]:
             moved, changed = 0.0, 0
             for name, wanted in rule.arguments.items():
-                tensors: list[Any] = each_tensor(arguments[name])
+                tensors: list[Untyped] = each_tensor(arguments[name])
                 for tensor in tensors:
                     now = tensor.placements[place]
                     if now != wanted:
@@ -61,7 +60,7 @@ def chosen_rules(
 
 
 def planned_moves(
-    rules: Sequence[ConcreteRule], arguments: Mapping[str, Any], mesh: DeviceMesh
+    rules: Sequence[ConcreteRule], arguments: Arguments, mesh: DeviceMesh
 ) -> list[Move]:
     """Return what is redistributed before a call that follows the rules of `chosen_rules`.
 
@@ -70,7 +69,7 @@ def planned_moves(
     """
     found = []
     for name, given in every_tensor_in(arguments):
-        tensor: Any = given
+        tensor: Untyped = given
         for place, rule in enumerate(rules):
             now, wanted = tensor.placements[place], rule.arguments[name.partition("[")[0]]
             if now != wanted:
@@ -78,11 +77,11 @@ def planned_moves(
     return found
 
 
-def _bytes(tensor: Any) -> Any:
+def _bytes(tensor: DTensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def _share(now: Any, wanted: Any, size: int) -> float:
+def _share(now: Placement, wanted: Placement, size: int) -> float:
     """Return the part of a tensor's bytes that each rank sends to change a placement."""
     share = (size - 1) / size
     if wanted.is_partial():
@@ -94,7 +93,7 @@ def _share(now: Any, wanted: Any, size: int) -> float:
     return share if wanted.is_replicate() else share / size
 
 
-def _sent(tensor: Any, now: Any, wanted: Any, size: int) -> int:
+def _sent(tensor: DTensor, now: Untyped, wanted: Untyped, size: int) -> int:
     """Return the bytes that each rank sends to change a placement, padding included."""
     if now.is_replicate():
         return 0

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opsmith.errors import OpsmithError
 from opsmith.operators.core import registry
 from opsmith.operators.core.arguments import each_tensor, every_tensor_in
 from opsmith.signature import sharding
+from opsmith.untyped import Arguments, Value
 
 if TYPE_CHECKING:
+    from torch.distributed.tensor import Placement
+
     from opsmith.operators.core.operator import Operator, RegisteredOperator
+    from opsmith.operators.dispatch.declared_backward import DeclaredBackward
     from opsmith.signature import Signature
 
 #: Returns pairs of the results' and the arguments' placements on one dimension of a mesh.
-WrittenRules = Callable[..., Sequence[tuple[Sequence[Any], Sequence[Any]]]]
+WrittenRules = Callable[..., Sequence[tuple[Sequence[Value], Sequence[Value]]]]
 
 
 @dataclass(frozen=True)
@@ -34,10 +38,10 @@ class ConcreteRule:
     """
 
     claim: str
-    arguments: Mapping[str, Any]
-    results: tuple[Any, ...]
+    arguments: Mapping[str, Placement]
+    results: tuple[Placement, ...]
 
-    def gradient(self, name: str) -> Any:
+    def gradient(self, name: str) -> Placement:
         """Return the placement of an argument's gradient."""
         from torch.distributed.tensor import Partial, Replicate, Shard
 
@@ -58,7 +62,7 @@ class ConcreteRule:
         whole = [placement.is_replicate() for placement in self.results]
         return any(whole) and not all(whole)
 
-    def incoming(self, position: int) -> Any:
+    def incoming(self, position: int) -> Placement:
         """Return the placement in which each rank takes the gradient of a result."""
         from torch.distributed.tensor import Partial, Replicate
 
@@ -76,7 +80,7 @@ class ConcreteRule:
         return all(one.reduce_op == "sum" for one in every if isinstance(one, Partial))
 
 
-def concrete_rules(operator: Operator, arguments: Mapping[str, Any]) -> list[ConcreteRule]:
+def concrete_rules(operator: Operator, arguments: Arguments) -> list[ConcreteRule]:
     """Return the rules for the tensors of a call; the first replicates every tensor."""
     found = list(_derived(operator, arguments))
     if operator.written_sharding is not None:
@@ -86,7 +90,7 @@ def concrete_rules(operator: Operator, arguments: Mapping[str, Any]) -> list[Con
     return [rule for rule in found if rule.is_sum or not differentiated]
 
 
-def _derived(operator: Operator, arguments: Mapping[str, Any]) -> Iterator[ConcreteRule]:
+def _derived(operator: Operator, arguments: Arguments) -> Iterator[ConcreteRule]:
     signature = operator.signature
     for rule in sharding.sharding_rules(signature):
         width = _width(operator, rule.variadic, arguments) if rule.variadic else 1
@@ -105,11 +109,11 @@ def _derived(operator: Operator, arguments: Mapping[str, Any]) -> Iterator[Concr
             )
 
 
-def _dims(value: Any) -> int:
+def _dims(value: object) -> int:
     return int(each_tensor(value)[0].dim())
 
 
-def _width(operator: Operator, name: str, arguments: Mapping[str, Any]) -> int:
+def _width(operator: Operator, name: str, arguments: Arguments) -> int:
     """Return the number of dimensions that a variadic dimension has in a call."""
     source = operator.signature.dim_sources[name]
     type_ = operator.signature.by_name[source].tensor_type
@@ -117,7 +121,7 @@ def _width(operator: Operator, name: str, arguments: Mapping[str, Any]) -> int:
     return _dims(arguments[source]) - type_.shape.rank
 
 
-def _rank(operator: Operator, position: int, arguments: Mapping[str, Any]) -> int:
+def _rank(operator: Operator, position: int, arguments: Arguments) -> int:
     """Return the number of dimensions of a result; 0 if its shape is not declared."""
     from opsmith.signature.sizes.shapes import Variadic
 
@@ -128,7 +132,7 @@ def _rank(operator: Operator, position: int, arguments: Mapping[str, Any]) -> in
     return shape.rank + sum(_width(operator, name, arguments) for name in names)
 
 
-def _placement(placement: Any, further: int, rank: int) -> Any:
+def _placement(placement: object, further: int, rank: int) -> Placement:
     """Convert a placement of a derived rule to DTensor's."""
     from torch.distributed.tensor import Partial, Replicate, Shard
 
@@ -149,7 +153,7 @@ def backward_of(operator: Operator) -> list[RegisteredOperator]:
     ]
 
 
-def _of_backward(operator: Operator, arguments: Mapping[str, Any]) -> Iterator[ConcreteRule]:
+def _of_backward(operator: Operator, arguments: Arguments) -> Iterator[ConcreteRule]:
     """Yield the rules that an operator has as the declared backward of another one."""
     from torch.distributed.tensor import Partial, Replicate
 
@@ -170,7 +174,7 @@ def _of_backward(operator: Operator, arguments: Mapping[str, Any]) -> Iterator[C
 
 
 def _forward_rules(
-    signature: Signature, declared: Any, arguments: Mapping[str, Any]
+    signature: Signature, declared: DeclaredBackward, arguments: Arguments
 ) -> Iterator[ConcreteRule]:
     """Yield the rules of a forward operator for the tensors that its backward is called with.
 
@@ -206,7 +210,7 @@ def _placed(
 ) -> ConcreteRule | None:
     """Return a rule for tensors of known numbers of dimensions; `None` if one is not known."""
 
-    def place(placement: Any, kind: str, position: int) -> Any:
+    def place(placement: object, kind: str, position: int) -> Placement:
         # An axis that counts from the end needs the number of dimensions.
         counts = isinstance(placement, sharding.Shard) and placement.axis < 0
         return _placement(placement, further, ranks[kind, position] if counts else 0)
@@ -221,14 +225,14 @@ def _placed(
         return None
 
 
-def _turned_round(rule: ConcreteRule, declared: Any, tensors: set[str]) -> ConcreteRule:
+def _turned_round(rule: ConcreteRule, declared: DeclaredBackward, names: set[str]) -> ConcreteRule:
     """Return the rule of a declared backward that follows from a rule of its forward."""
     from torch.distributed.tensor import Replicate
 
     parameters = declared.forward.signature.parameters
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, Placement] = {}
     for one in declared.given:
-        if one.name not in tensors:
+        if one.name not in names:
             continue
         if one.kind == "argument":
             arguments[one.name] = rule.arguments[parameters[one.position].name]
@@ -236,7 +240,7 @@ def _turned_round(rule: ConcreteRule, declared: Any, tensors: set[str]) -> Concr
             arguments[one.name] = rule.results[one.position]
         else:
             arguments[one.name] = rule.incoming(one.position)
-    for name in tensors - arguments.keys():
+    for name in names - arguments.keys():
         arguments[name] = Replicate()
     of_result = {
         place: rule.gradient(parameter.name)
@@ -249,7 +253,7 @@ def _turned_round(rule: ConcreteRule, declared: Any, tensors: set[str]) -> Concr
 
 
 def _written(
-    operator: Operator, function: WrittenRules, arguments: Mapping[str, Any]
+    operator: Operator, function: WrittenRules, arguments: Arguments
 ) -> Iterator[ConcreteRule]:
     """Yield the rules that the author's function gives for a call.
 
