@@ -1,12 +1,17 @@
-"""The arrows between the parts: what may import what, and what is imported late."""
+"""The arrows between the parts: what may import what, and what is imported late; and the house."""
 
 import ast
+import io
+import re
 import subprocess
 import sys
+import tokenize
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from test_size import PRODUCTS
 
 from opsmith.targets import all_targets
 
@@ -162,3 +167,84 @@ def test_few_files_of_a_room_stand_outside_its_folders(room):
     files = (REPOSITORY / "opsmith" / room).glob("*.py")
     loose = [file.name for file in files if file.name != "__init__.py"]
     assert len(loose) <= 5, loose
+
+
+#: The file whose names stand for `Any` in the core, and the files of the core.
+UNTYPED = REPOSITORY / "opsmith" / "untyped.py"
+CORE = [
+    path
+    for path in sorted((REPOSITORY / "opsmith").rglob("*.py"))
+    if not PRODUCTS.match(path.relative_to(REPOSITORY).as_posix())
+]
+
+
+def unexplained(text: str) -> Iterator[int]:
+    """The lines of a file that use `Any` without a comment; an order to a checker is none."""
+    comments = {
+        token.start[0]
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type == tokenize.COMMENT and not token.string.startswith(("# type:", "# noqa"))
+    }
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            # An annotation in quotes, and the first argument of `cast`.
+            uses = re.fullmatch(r"(\w+\[.*)?\bAny\b\]*", node.value)
+        else:
+            uses = "Any" in (getattr(node, "id", ""), getattr(node, "attr", ""))
+        if uses and node.lineno not in comments:
+            yield node.lineno
+
+
+def test_any_has_a_reason_in_the_core():
+    found = [
+        f"{path.relative_to(REPOSITORY)}:{line}"
+        for path in CORE
+        if path != UNTYPED
+        for line in unexplained(path.read_text())
+    ]
+    assert not found, "\n".join(
+        [f"write object, a name of {UNTYPED.name}, or the reason in a comment on the line:", *found]
+    )
+
+
+def test_every_name_for_any_has_a_reason_above_it():
+    text = UNTYPED.read_text()
+    lines = text.splitlines()
+    names = [node for node in ast.parse(text).body if isinstance(node, ast.AnnAssign)]
+    assert 3 <= len(names) <= 10
+    for node in names:
+        assert lines[node.lineno - 2].startswith("#: "), ast.unparse(node)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("from typing import Any\n\n\ndef f(x: Any) -> None: ...", 4),
+        ("from typing import Any\nTable = dict[str, Any]", 2),
+        ("import typing\n\nx: typing.Any = 1", 3),
+        ("from typing import Any, cast\ny = cast('Any', 1)", 2),
+        ("from typing import Any\ny: 'dict[str, Any]' = {}", 2),
+        ("from typing import Any\nx: Any = f()  # type: ignore[misc]", 2),
+        ("from typing import Any\n# of an untyped module\nx: Any = f()", 3),
+    ],
+)
+def test_a_use_without_a_reason_is_found(text: str, line: int):
+    assert list(unexplained(text)) == [line]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from typing import Any\nx: Any = f()  # of an untyped module",
+        '"""Any value."""\n\nfrom opsmith.untyped import Value\n\nx: Value = 1',
+        "def f(x: object) -> None:\n    print('Any value, as in dict[str, Any]')",
+    ],
+)
+def test_a_use_with_a_reason_is_let_be(text: str):
+    assert not list(unexplained(text))
+
+
+def test_the_core_is_what_is_read():
+    rooms = {path.relative_to(REPOSITORY / "opsmith").parts[0] for path in CORE}
+    assert {"system", "compat", "signature", "kernels", "operators", "targets", "cli"} <= rooms
+    assert "checks" not in rooms

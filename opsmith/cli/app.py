@@ -226,8 +226,7 @@ def build(
         return
     failed = incomplete = False
     for operator in operators:
-        kernels = operator.kernels.items()
-        devices = [device for device, kernel in kernels if kernel.source]
+        devices = [device for device, kernel in operator.kernels.items() if kernel.source]
         if not devices:
             output.say(f"{operator.name}: nothing to build, its kernels are Python")
         left_out = 0

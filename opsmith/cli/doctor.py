@@ -119,8 +119,7 @@ def _torch() -> Finding:
         return Finding("torch", False, True, version, used_for, _first_line(error), remedy)
     version = torch.__version__
     if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST_TORCH:
-        note = "its stable ABI is too old"
-        return Finding("torch", False, True, version, used_for, note, remedy)
+        return Finding("torch", False, True, version, used_for, "its stable ABI is too old", remedy)
     toolkits = [device.toolkit() for device in DEVICES.values() if device.toolkit()]
     built_for = " and ".join(toolkits) or "CPUs"
     return Finding("torch", True, True, version, used_for, f"built for {built_for}")

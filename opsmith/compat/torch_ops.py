@@ -31,6 +31,11 @@ def entry_of(overload: OpOverload) -> Untyped:
     return overload._op
 
 
+def is_written(argument: Untyped) -> bool:
+    """Return whether an operator writes into an argument of its schema."""
+    return argument.alias_info is not None and argument.alias_info.is_write
+
+
 def overload_schema(overload: OpOverload) -> Untyped:
     """Return the schema of an overload: its name, arguments and results, and what it writes.
 

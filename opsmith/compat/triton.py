@@ -6,17 +6,15 @@ Every name exists in each release from 3.6 on. Triton may not be installed, so i
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
 
 from opsmith.compat.patch import Patch
 from opsmith.untyped import Args, Arguments, Untyped
 
 
-def _interpreter() -> ModuleType:
+def _interpreter() -> Untyped:
     from triton.runtime import interpreter
 
-    found: ModuleType = interpreter
-    return found
+    return interpreter
 
 
 def _kernels() -> object:

@@ -17,7 +17,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from opsmith.checks.isolation.forked_probe import Copy
 from opsmith.compat.torch_autograd import version_of
 from opsmith.compat.torch_library import has_fake_kernel
-from opsmith.compat.torch_ops import OpOverload, overload_schema
+from opsmith.compat.torch_ops import OpOverload, is_written, overload_schema
 from opsmith.compat.torch_tracing import fake_mode
 from opsmith.errors import DeclarationError
 from opsmith.kernels import HOST
@@ -218,13 +218,9 @@ def argument_of(argument: Any) -> DraftArgument | None:
         bool(optional),
         argument.default_value if argument.has_default_value() else inspect.Parameter.empty,
         argument.kwarg_only,
-        _is_written(argument),
+        is_written(argument),
         argument.N if kind == "ints" else None,
     )
-
-
-def _is_written(argument: Any) -> bool:
-    return argument.alias_info is not None and argument.alias_info.is_write
 
 
 def of_overload(name: str, overload: OpOverload) -> Origin:
@@ -243,7 +239,7 @@ def of_overload(name: str, overload: OpOverload) -> Origin:
             )
         elif result.alias_info is not None:
             inplace = schema.name.endswith("_")
-            names = " and ".join(one.name for one in schema.arguments if _is_written(one))
+            names = " and ".join(one.name for one in schema.arguments if is_written(one))
             problems.append(
                 f"returns the argument that it writes into ({names}), and a declared operator that "
                 "writes returns nothing else. Adopt its form without "

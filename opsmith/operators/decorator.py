@@ -6,12 +6,13 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import overload
+from typing import NoReturn, overload
 
 import torch
 from torch import Tensor
 
 from opsmith.compat.torch_dispatch import parse_schema
+from opsmith.compat.torch_ops import is_written
 from opsmith.errors import DeclarationError
 from opsmith.operators.core import registry
 from opsmith.operators.core.operator import P, R
@@ -224,11 +225,11 @@ def annotated(function: Callable[..., Value], qualname: str, schema: str) -> Cal
             opsmith does not support one of its types.
     """
     parsed = _parsed(qualname, schema)
-    own = hints.resolve(function, functools.partial(_refuse, qualname))
+    own = hints.resolve(function, functools.partial(refuse, qualname))
     parameters = list(inspect.signature(function).parameters.values())
     names = [argument.name for argument in parsed.arguments]
     if [parameter.name for parameter in parameters] != names:
-        _refuse(
+        refuse(
             qualname,
             f"schema={schema!r} has the parameters ({', '.join(names)}), the function has "
             f"({', '.join(parameter.name for parameter in parameters)})",
@@ -274,17 +275,14 @@ def _parsed(qualname: str, schema: str) -> Untyped:
         return parse_schema(qualname + schema)
     except RuntimeError as error:
         first = str(error).strip().splitlines()[0]
-        return _refuse(qualname, f"schema={schema!r} does not parse: {first}")
+        return refuse(qualname, f"schema={schema!r} does not parse: {first}")
 
 
 def _facts(schema: Untyped) -> object:
     def text(type_: object) -> str:
         return str(type_).replace("SymInt", "int")
 
-    def writes(argument: Untyped) -> bool:
-        return argument.alias_info is not None and argument.alias_info.is_write
-
-    arguments = [(a.name, text(a.type), a.N, a.kwarg_only, writes(a)) for a in schema.arguments]
+    arguments = [(a.name, text(a.type), a.N, a.kwarg_only, is_written(a)) for a in schema.arguments]
     return arguments, [text(result.type) for result in schema.returns]
 
 
@@ -299,9 +297,10 @@ def _hint(qualname: str, type_: Untyped, length: int | None) -> Hint:
         return list[Tensor] if element is Tensor else Sequence[element]  # type: ignore[valid-type]
     found = _SCALARS.get(str(type_))
     if found is None:
-        _refuse(qualname, f"the schema has the type {type_}, which operators do not take here")
+        refuse(qualname, f"the schema has the type {type_}, which operators do not take here")
     return found
 
 
-def _refuse(qualname: str, message: str) -> Hint:
+def refuse(qualname: str, message: str) -> NoReturn:
+    """Refuse a declaration, by the operator's name."""
     raise DeclarationError(f"{qualname}: {message}")

@@ -179,8 +179,7 @@ def _told_of_each_other(parameters: Sequence[Parameter]) -> tuple[Parameter, ...
     def told(parameter: Parameter, constraint: Constraint) -> Constraint:
         if not isinstance(constraint, PartStarts):
             return constraint
-        deeper = rank.get(constraint.of, 0) > rank.get(parameter.name, 0)
-        return replace(constraint, shapes=deeper)
+        return replace(constraint, shapes=rank.get(constraint.of, 0) > rank.get(parameter.name, 0))
 
     return tuple(
         replace(p, constraints=tuple(told(p, constraint) for constraint in p.constraints))

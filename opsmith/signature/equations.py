@@ -108,9 +108,7 @@ def _simple(op: str, left: Expression, right: Expression) -> Expression:
     return Binary(op, left, right)
 
 
-def sources_of(
-    tensors: Sequence[Parameter],
-) -> tuple[dict[str, str], tuple[Equation, ...]]:
+def sources_of(tensors: Sequence[Parameter]) -> tuple[dict[str, str], tuple[Equation, ...]]:
     """Return the parameter that binds each name, and the equations in an order that solves them.
 
     Required tensors count before required lists, and these before optional arguments. In each of

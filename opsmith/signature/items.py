@@ -88,8 +88,7 @@ class ItemSizes:
         for axis, dim in item_dims(type_.shape):
             assert type_.shape is not None
             start = axis if axis >= 0 else len(shape) + axis
-            several = isinstance(dim, Variadic)
-            width = len(shape) - type_.shape.rank if several else 1
+            width = len(shape) - type_.shape.rank if isinstance(dim, Variadic) else 1
             sizes = tuple(shape[start : start + width])
             expected = self._sizes.setdefault((str(dim.item), place), sizes)
 

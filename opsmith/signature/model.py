@@ -23,6 +23,7 @@ from opsmith.signature.parameters import (
     SequenceType,
     TensorListType,
     TensorType,
+    quoted,
 )
 from opsmith.signature.sizes import conditions, expressions
 from opsmith.signature.sizes.conditions import Condition, SizeComparison, decided
@@ -137,8 +138,7 @@ class Signature:
             return type_.dtypes.names[0] if len(type_.dtypes.names) == 1 else None
         if chosen is None or parts(chosen)[position] == UNBOUND:
             return None
-        variable = self.dtype_variables[position]
-        return variable.dtype_of(type_.dtypes, parts(chosen)[position])
+        return self.dtype_variables[position].dtype_of(type_.dtypes, parts(chosen)[position])
 
     def dtypes_in(self, chosen: str | None) -> frozenset[str]:
         """Return the dtypes of the tensors of a call, as far as `chosen` determines them."""
@@ -378,8 +378,7 @@ def _argument(parameter: Parameter, alias: str | None) -> str:
 def _default(value: object) -> str:
     match value:
         case str():
-            escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-            return f'"{escaped}"'
+            return quoted(value)
         case list() | tuple():
             return f"[{', '.join(_default(item) for item in value)}]"
         case _:

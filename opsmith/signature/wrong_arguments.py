@@ -50,8 +50,7 @@ def wrong_value(name: str, shown: str, expected: str) -> str:
 
 def too_large(name: str, number: int) -> str:
     """Describe an int that does not fit 64 bits, as a clause from its name on."""
-    shown = show(number).removesuffix(" (int)")
-    return wrong_value(name, shown, "an int of 64 bits")
+    return wrong_value(name, show(number).removesuffix(" (int)"), "an int of 64 bits")
 
 
 def show(value: object) -> str:

@@ -8,18 +8,15 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import Any
 
 from opsmith.system.scratch import watched_environment
 from opsmith.system.stopwatch import spending
 
-if TYPE_CHECKING:
-    from rich.spinner import Spinner
-
 QUIET_SECONDS = 1.0
 """A program that takes longer is announced on the terminal."""
 #: The title that is on the terminal now.
-_shown: list[Spinner] = []
+_shown: list[Any] = []  # spinners of rich, which may not be there
 
 
 @spending("compiling")

@@ -373,8 +373,7 @@ class ValidationCode:
         if type_.shape is None:
             return []
         name, constant = quote(result.name), f"{result.name}_type"
-        expected = dlpack_dtype(self.signature, type_)
-        lines = [f"allocated_dtype({name}, dtype, {expected});"]
+        lines = [f"allocated_dtype({name}, dtype, {dlpack_dtype(self.signature, type_)});"]
         dims = self.signature.result_dims(result)
         more = [
             f"variadic({self.variadics.index(str(d.name))})"

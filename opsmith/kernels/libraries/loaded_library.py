@@ -59,8 +59,7 @@ class Library:
 
     def calls(self) -> int:
         """Return the number of calls of the kernel in this process."""
-        name = calls_symbol(self.signature, self.device)
-        return ctypes.c_uint64.in_dll(self._handle, name).value
+        return ctypes.c_uint64.in_dll(self._handle, calls_symbol(self.signature, self.device)).value
 
     def dtypes(self) -> tuple[str, ...]:
         """Return the generic dtypes that the kernel was compiled for; none if it is not generic."""

@@ -190,8 +190,7 @@ class Recipe:
     def units(self) -> list[Unit]:
         """Write the generated files, and return all units to compile, in link order."""
         generated = [name for name in self.common.write() if name.endswith(SOURCE_SUFFIXES)]
-        rest = [replace(self.common, source=name) for name in generated]
-        return [*self.given, *rest]
+        return [*self.given, *(replace(self.common, source=name) for name in generated)]
 
 
 def included_by(library: Path) -> list[Path]:

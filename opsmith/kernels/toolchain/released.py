@@ -35,8 +35,7 @@ def find(name: str, folders: Sequence[Path], facts: object, compiler: Compiler) 
 
 def place(name: str, folders: Sequence[Path], facts: object) -> Path:
     """Return the path of a file in `FOLDER`; for the arguments see `find`."""
-    decides = [version(), platform.machine(), facts, *map(digests, folders)]
-    return Path(key_of(decides), name)
+    return Path(key_of([version(), platform.machine(), facts, *map(digests, folders)]), name)
 
 
 def digests(folder: Path) -> list[list[str | None]]:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from opsmith.compat.torch_dispatch import all_operators, parse_schema
 from opsmith.compat.torch_onnx import in_torchscript_export
-from opsmith.compat.torch_ops import OpOverload, overload_schema
+from opsmith.compat.torch_ops import OpOverload, is_written, overload_schema
 from opsmith.errors import ArgumentError, DeclarationError, OpsmithError
 from opsmith.operators.adoption.adopted import AdoptedOperator, add_adopted
 from opsmith.operators.core.arguments import memory_of
@@ -31,6 +31,7 @@ from opsmith.operators.core.onnx_translation import OnnxTranslation
 from opsmith.operators.core.operator import Operator
 from opsmith.operators.core.source_location import where_written
 from opsmith.operators.decorator import op as declare
+from opsmith.operators.decorator import refuse
 from opsmith.operators.dispatch.fake import give_fake
 from opsmith.signature import Signature, hints, signature_of
 from opsmith.untyped import Args, Arguments, Hint, Untyped, Value
@@ -212,9 +213,9 @@ def _difference(ours: Untyped, theirs: Untyped) -> str:
         declared, is_ = _kind(own.type), _kind(other.type)
         if declared != is_ and is_ not in _as_numbers(declared):
             return f"argument {own.name!r} is {is_}, declared as {declared}"
-        if _written(own) != _written(other):
+        if is_written(own) != is_written(other):
             what = ("is written into", "is not written into")
-            return f"argument {own.name!r} {what[_written(own)]}, and mutates_args says otherwise"
+            return f"argument {own.name!r} {what[is_written(own)]}, and mutates_args says otherwise"
     count, declared_count = len(theirs.returns), len(ours.returns)
     if count != declared_count:
         return f"the operator has {count} returns, the declaration {declared_count}"
@@ -228,10 +229,6 @@ def _difference(ours: Untyped, theirs: Untyped) -> str:
             f"{len(ours.arguments)}"
         )
     return ""
-
-
-def _written(argument: Untyped) -> bool:
-    return argument.alias_info is not None and argument.alias_info.is_write
 
 
 def _kind(type_: object) -> str:
@@ -300,7 +297,7 @@ def _adopt_function(
     parameters = list(inspect.signature(source).parameters.values())
     if annotated is None and takes_ctx:
         parameters = parameters[1:]
-    resolved = hints.resolve(source, functools.partial(_refuse_annotation, qualname))
+    resolved = hints.resolve(source, functools.partial(refuse, qualname))
     reference.__annotations__ = {
         **{p.name: resolved.get(p.name, guess(p)) for p in parameters},
         "return": resolved.get("return", Tensor),
@@ -380,10 +377,6 @@ def _own_memory(returned: object, args: Args) -> object:
     if isinstance(returned, tuple | list):
         return tuple(own(value) for value in returned)
     return own(returned)
-
-
-def _refuse_annotation(qualname: str, message: str) -> Hint:
-    raise DeclarationError(f"{qualname}: {message}")
 
 
 def guess(parameter: inspect.Parameter) -> Hint:

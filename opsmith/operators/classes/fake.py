@@ -49,7 +49,7 @@ def register(owner: Owner) -> None:
     fake: Value = type(
         f"Fake{owner.model.name}",
         (_FakeObject,),
-        {**methods, "__obj_unflatten__": classmethod(_unflatten)},
+        {**methods, "__obj_unflatten__": classmethod(lambda cls, flattened: cls(dict(flattened)))},
     )
     # Suppress PyTorch's warning: declaring a class again is allowed.
     with silenced(CLASSES_LOGGER):
@@ -61,10 +61,6 @@ class _FakeObject:
 
     def __init__(self, fields: dict[str, Value]) -> None:
         vars(self).update(fields)
-
-
-def _unflatten(cls: type, flattened: Value) -> object:
-    return cls(dict(flattened))
 
 
 def _fake_method(owner: Owner, method: MethodModel) -> Callable[..., object]:

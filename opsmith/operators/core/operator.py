@@ -105,8 +105,7 @@ def _refusal() -> Callable[..., OpsmithError | None]:
     """
     from opsmith.operators.core.argument_errors import refusal
 
-    compiles = torch_modules.COMPILER in sys.modules
-    return torch.compiler.disable(refusal) if compiles else refusal
+    return torch.compiler.disable(refusal) if torch_modules.COMPILER in sys.modules else refusal
 
 
 class Operator(CustomOpDef, Generic[P, R]):

@@ -98,8 +98,7 @@ def _problem(tensor: Tensor, written: bool, message: str) -> str | None:
             "operator in the FakeTensorMode."
         )
     if f"kernel has no {dtype_name(tensor.dtype)};" in message:
-        said = message.rpartition(": ")[2]
-        return f"has dtype {dtype_name(tensor.dtype)}: {said}"
+        return f"has dtype {dtype_name(tensor.dtype)}: {message.rpartition(': ')[2]}"
     return None
 
 

@@ -137,8 +137,7 @@ class RecordedCall:
 
     def results_of(self, returned: Value) -> Value:
         """Return the results among the values that the node returned."""
-        many = (returned,) if isinstance(returned, Tensor) else returned
-        results = many[: self.count]
+        results = ((returned,) if isinstance(returned, Tensor) else returned)[: self.count]
         return results[0] if self.template is None and results else results or None
 
     def written_grads(self, names: Sequence[str], grads: Sequence[Tensor]) -> list[Value]:

@@ -37,5 +37,4 @@ def tensor_of(array: np.ndarray) -> Tensor:
     name = array.dtype.name
     if name not in WORDS:
         return torch.from_numpy(array)
-    words = array.view(f"u{array.itemsize}")
-    return torch.from_numpy(words).view(getattr(torch, name))
+    return torch.from_numpy(array.view(f"u{array.itemsize}")).view(getattr(torch, name))

@@ -47,8 +47,7 @@ calling: ContextVar[Callable[..., Value]] = ContextVar("calling", default=_call)
 
 def register(operator: RegisteredOperator) -> None:
     """Let calls of an operator take DTensors, once DTensor's module has been imported."""
-    module = sys.modules.get(DTENSORS)
-    kind = getattr(module, "DTensor", None)
+    kind = getattr(sys.modules.get(DTENSORS), "DTensor", None)
     if kind is not None:
         _register(operator, kind)
 
@@ -144,8 +143,7 @@ def _on_one_mesh(operator: Operator, arguments: Arguments) -> tuple[DeviceMesh, 
                     f"DTensor.from_local({name}, {first}.device_mesh, [Replicate()]), and if each "
                     "holds a part, name its placement there."
                 )
-            whole = [Replicate()] * mesh.ndim
-            return DTensor.from_local(tensor, mesh, whole, run_check=False)
+            return DTensor.from_local(tensor, mesh, [Replicate()] * mesh.ndim, run_check=False)
         if tensor.device_mesh != mesh:
             raise ArgumentError(
                 f"{operator.name}: argument {name!r} is on the mesh {tensor.device_mesh}, and "
