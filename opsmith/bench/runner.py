@@ -300,7 +300,7 @@ class _Race:
         lane.spent[number] = (spent[0], spent[1])
 
     def _measure_idle(self) -> None:
-        """Time batches without a call: the messages, and the copy of results of the same sizes.
+        """Time what a batch takes besides calls: its messages, and copies as large as its results.
 
         The reference's process is timed, since the timed process could be slow on purpose. The
         shortest time counts: no batch takes less, so that no call seems faster than it is, however

@@ -208,7 +208,7 @@ def _targets() -> Iterator[Finding]:
         problem = target.available() or ""
         note = "" if problem else _import_problem(target.packages)
         remedy = problem or (target.install if note else "")
-        # The interpreter has a row of its name.
+        # The row "python" is the interpreter's.
         name = "python modules" if target.name == "python" else target.name
         yield Finding(name, not remedy, False, version, used_for, note, remedy)
     for name, problem in broken_targets().items():

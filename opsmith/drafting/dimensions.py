@@ -233,7 +233,7 @@ def result_shapes(
     """Find the shape of each result as a declaration writes it; return `None` if none is found.
 
     Args:
-        sizes: the call, and its free sizes.
+        sizes: a call whose sizes can be changed.
         scalars: values to try for each argument that is not a tensor.
         named: the scalars that a shape may name.
         results: a function that returns the operator's results.

@@ -41,8 +41,8 @@ from opsmith.system.processes.sandbox.policy import unavailable
 from opsmith.system.scratch import held_folder
 
 _KERNEL = "candidate"
-#: Number of compared calls that look for a result that earlier calls made wrong. A number drawn
-#: from the seed, smaller than this, is added to it.
+#: The fewest compared calls that look for a result that earlier calls made wrong. The seed decides
+#: how many there are, up to twice as many.
 _COMPARED = 400
 #: Fewest calls in a row, and the most that are made at once with only the last result compared.
 _CALLS, _GROUP = 3_200, 24

@@ -349,7 +349,7 @@ class _Sampler:
 
     def _require_small(self, shapes: Mapping[str, list[tuple[int, ...]]]) -> None:
         total = sum(math.prod(shape) for many in shapes.values() for shape in many)
-        # A declaration may demand more by its own numbers, as "4096 4096" does.
+        # Sizes that are numbers, as in "4096 4096", may need more elements than are wanted.
         most = max(4 * self.wanted.max_elements, 2 * self.signature.least_numel())
         if total > most * max(len(self.forced_items), 1):
             raise NoValue

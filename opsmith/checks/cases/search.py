@@ -22,8 +22,8 @@ Drawn = TypeVar("Drawn")
 
 #: Time limit in seconds of the search for a smaller failing case.
 SHRINK_SECONDS = 10.0
-#: Once so many samples were rejected, and this part of the time for all samples is over, no first
-#: sample is looked for any more.
+#: The search for a first sample ends after so many rejected samples, but not before this part of
+#: the time for all samples is over.
 _MANY, _FIRST_SAMPLE = 10, 1 / 3
 #: Among this many numbers, at least one is practically always a constant.
 _SURELY = 200

@@ -1,9 +1,9 @@
 """Check that indices reach beyond 2**31 elements, in memory that is mapped again and again.
 
 A tensor of gigabytes is a few megabytes of memory, and only the last pieces of ``parallel_for`` and
-the last blocks of a grid run. So an index that is computed in 32 bits leaves its memory there, and
-a kernel that counts in 32 bits accesses nothing. A failure that a small call has as well is left to
-the other checks.
+the last blocks of a grid run. There an index that was computed in 32 bits lies outside the tensor,
+and a loop that counts in 32 bits does not arrive. A failure that a small call has as well is left
+to the other checks.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ _RANGES = (
 _VAST_BYTES = 64 << 20
 #: The bytes of addresses that a call may take.
 _MOST_BYTES = 512 << 30
-#: The seconds for all calls of a kernel, and for one; the harness gives one 8 of the processor's.
+#: The seconds that all calls of a kernel may take, and one call. Of the processor's seconds, the
+#: harness gives a call 8.
 _SECONDS, _CALL_SECONDS = 120.0, 80.0
 #: The processor's seconds of all calls, and of one that is followed by a larger one.
 _PROCESSOR_SECONDS, _QUICK_SECONDS = 12.0, 3.0

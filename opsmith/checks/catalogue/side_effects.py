@@ -212,7 +212,7 @@ def statefulness(trial: Trial) -> None:
 def _other_values(trial: Trial, case: Case) -> Iterator[Case]:
     """Yield the case with new values in floating tensors, keeping their first elements.
 
-    The reference may refuse other signs, so the second one has the values in another order alone.
+    The others are reversed, and in the first of two cases negated, which the reference may refuse.
     Where only the author's cases are valid, yield others of the same shapes.
     """
     if trial.operator.only_registered_cases:
@@ -289,7 +289,7 @@ class _EqualCalls:
         trial, last = self.trial, self.made + _CALLS
         began, single = time.monotonic(), self.made + _SINGLE
         while self.made < last:
-            # Most calls are made without looking at each result: that takes longer than a call.
+            # In most groups only the last result is compared, which takes longer than a call.
             group = 1 if self.made < single else min(_GROUP, last - self.made)
             before = time.monotonic()
             if group > 1:

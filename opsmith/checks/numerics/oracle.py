@@ -12,8 +12,8 @@ each relative to a partial sum of size about ``|f| + s``, add up to sqrt(n) of t
 
 ``s`` and ``n`` are measured for each element (`sensitivity`), not guessed from shapes, so that a
 pooled cell of 1000 points gets a wider tolerance than its neighbour of one point. An element that
-exceeds its tolerance, as few others of the result do, is measured again, with more probes. In
-double precision, conversions to single precision that narrow nothing are left out (`double_run`).
+exceeds its tolerance, as few others of the result do, is measured again, with more probes.
+Conversions to single precision that need not round are left out of that run (`double_run`).
 
 A kernel need not be more accurate than the reference itself. If a kernel exceeds the tolerance, the
 reference is run again (`rounding`):

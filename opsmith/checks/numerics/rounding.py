@@ -252,7 +252,8 @@ class RandomRounding(StepByStep):
 def _seems_exact(packet: Any, args: Sequence[Any], returned: Tensor) -> Tensor | None:
     """Return where a result is a round number only because double precision ends there.
 
-    These are limits that a function never reaches, and sums with a number that absorbs a term.
+    So does a function near a limit that it never reaches, or a sum one term of which is too small
+    to change it.
     For other operators, return `None`.
     """
     if not is_wide(returned) or returned.is_complex():

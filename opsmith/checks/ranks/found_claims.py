@@ -29,7 +29,7 @@ class Candidate:
     Attributes:
         line: the claim as the decorator takes it.
         rule: the rule that follows from it.
-        held: number of cases for which it held and said something.
+        held: number of cases in which it held, and could have failed.
         wrong: whether it failed for a case.
     """
 

@@ -271,7 +271,7 @@ def _show() -> list[str]:
     ]
 
 
-#: The variable of a call's arguments, which a model is also exported with.
+#: The variable of a call's arguments. A model is exported with the same ones.
 GIVEN = "arguments"
 #: The variable of the arguments for the run, if the model's sizes may change after the export.
 OTHERS = "others"

@@ -172,7 +172,7 @@ class Schedule:
         return check.name == "build" or self._are_done(position, ("build", *check.needs))
 
     def _is_settled(self, position: int) -> bool:
-        """Return whether a row is there and, if it failed, those that may tell its cause."""
+        """Return whether a row ended and, if it failed, so did those that may tell its cause."""
         row = self._rows.get(position)
         return row is not None and (row.status != "failed" or self._are_done(position, PLAIN_CALLS))
 

@@ -368,7 +368,7 @@ class _ClassReader:
             if member is str:
                 refuse(
                     "the return annotation str: only a method that does nothing but return a "
-                    "field may return one; others return tensors, int, float or bool"
+                    "field may return a str; others return tensors, int, float or bool"
                 )
             number = _NUMBERS.get(member) if isinstance(member, type) else None
             kind, array = number or ("tensor", member)

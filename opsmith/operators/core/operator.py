@@ -376,7 +376,7 @@ class Operator(CustomOpDef, Generic[P, R]):
 
         Args:
             sizes: mappings from some dimensions to sizes (``{"N": 4096, "C": 768}``); others are
-                sampled. For ``*names``, the size of the last dimension; benchmarks have no other.
+                sampled. For ``*names`` give the last dimension's size; benchmarks add no other.
 
         Raises:
             DeclarationError: no argument has a dimension of that name, or a size is not a

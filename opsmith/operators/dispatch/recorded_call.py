@@ -141,7 +141,7 @@ class RecordedCall:
         return results[0] if self.template is None and results else results or None
 
     def written_grads(self, names: Sequence[str], grads: Sequence[Tensor]) -> list[Value]:
-        """Return the gradients of the new contents of each written argument; `None` without."""
+        """Return the gradient of what each of these arguments holds after the call, or `None`."""
         by_place = dict(zip(self.dirty, grads, strict=True))
         every = [by_place.get(position) for position in range(self.flat.count)]
         return [at(every, self.flat.places[name]) for name in names]

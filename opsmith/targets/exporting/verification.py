@@ -146,7 +146,7 @@ def sampled_inputs(model: Model, count: int = 4, seed: int = 0) -> Iterator[list
     """Yield inputs like the example's, with other floats, and other sizes if the export allows any.
 
     Rows, along the last dimension, change places as a whole: a column of them may hold numbers of
-    images or classes. Of equal rows, numbers that are not whole become smaller. Integers stay as
+    images or classes. In rows that are equal, fractions are made smaller. Integers stay as
     they are, since only the model knows which are indices, and no size falls to a number that an
     input holds, which may be an index of what would be gone.
     """

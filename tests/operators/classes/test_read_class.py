@@ -109,7 +109,7 @@ WHOLE = "size: int" + GET
         (
             "mode: str\ndef run(self) -> str: return self.mode + 'x'",
             "ns::Thing.run: the return annotation str: only a method that does nothing but return "
-            "a field may return one; others return tensors, int, float or bool",
+            "a field may return a str; others return tensors, int, float or bool",
         ),
         (
             "size: int\ndef run(self) -> Sequence[int]: return [self.size]",

@@ -69,8 +69,8 @@ def _what(subject: Subject, file: str) -> list[str]:
 class Replay:
     """The case that a check fails with and, for a second run, the cases to run.
 
-    The samples depend only on the seed and on which cases fail. If a second run counts crashed
-    cases as failed and all others as passed, it reaches the same case without an earlier call.
+    Which cases are drawn depends only on the seed and on which of them fail. So a second run that
+    calls no other case, but counts as failed those that crashed, reaches the same one.
 
     Attributes:
         alone: the key of the only case to run; empty to run all cases.

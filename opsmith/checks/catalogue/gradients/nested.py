@@ -185,7 +185,7 @@ def _autograd_of_grad(subject: _Gradient) -> list[Tensor]:
 
 
 def _jvp_of_grad(subject: _Gradient) -> list[Tensor]:
-    # Second derivatives are symmetric: this moves the point along the weights.
+    # Second derivatives are symmetric, so a step along the weights gives what grad of grad does.
     still = [torch.zeros_like(one) for one in subject.incoming]
     both = grad(subject.value, argnums=(0, 1))
     return _in_order(jvp(both, (subject.point, subject.incoming), (subject.weights, still))[1])

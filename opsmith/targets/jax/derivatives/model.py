@@ -67,7 +67,7 @@ class Path:
         """Return the same path with other dtypes in place of some, not assigned to any calls yet.
 
         Args:
-            dtypes: the dtype that replaces each.
+            dtypes: the new dtypes by the old ones.
             limits: replacements of numbers; see `limits_by`.
         """
         changed = {repr(before): repr(after) for before, after in dtypes.items()}
