@@ -158,7 +158,7 @@ class Signature:
 
     @cached_property
     def equations(self) -> tuple[Equation, ...]:
-        """The dimensions whose sizes are solved for a name, in an order in which they can be."""
+        """The dimensions whose sizes are solved for a name, in an order that allows it."""
         return self._sources[1]
 
     @cached_property

@@ -50,7 +50,7 @@ _SMALL = Wanted(sizes=tuple(size for size in SIZES if 1 < size < 10))
 
 @define_check(
     "side-effects",
-    "a call leaves nothing behind, and calls at the same time do not meet",
+    "a call leaves nothing behind, and simultaneous calls do not disturb each other",
     order=70,
     time_limit=2.0,
 )

@@ -204,7 +204,7 @@ def vmap(trial: Trial) -> None:
                 continue
             whole = batched == names
             own = [case] * batch if only and not whole else samples
-            # The reference may refuse the numbers of one case beside those of another.
+            # One call then has numbers of several cases, which the reference may refuse.
             with contextlib.nullcontext() if whole else contextlib.suppress(RefusedError):
                 _batch(trial, own, batched, truths if whole else _truths_of(trial, own, batched))
 

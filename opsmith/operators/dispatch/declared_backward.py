@@ -230,7 +230,7 @@ def _require_gradients(signature: Signature, found: Mapping[str, int]) -> None:
 
 
 def _names_for(kind: str, signature: Signature) -> list[str]:
-    """Return the backward's parameter names for each result of the forward, or its gradient.
+    """Return what a backward may call the forward's results, or their gradients, in their order.
 
     The gradients of the new contents of arguments that the forward writes come last. A backward
     that is differentiated itself has an argument `grad`, which takes the short name.

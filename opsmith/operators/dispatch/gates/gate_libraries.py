@@ -73,7 +73,7 @@ def require() -> None:
 def loaded_beside(loaders: Sequence[Callable[[], object]]) -> Iterator[None]:
     """Call the loaders in threads while the block builds something else, and wait for them.
 
-    The loaders have returned when the block ends, even by an exception. A thread that went on would
+    The block does not end before the loaders, even by an exception. A thread that went on would
     not exist in a process forked later, and code that waits for it there would wait for ever. An
     interrupt, or SIGTERM, ends the compilers of the loaders.
     """
