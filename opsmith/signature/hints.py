@@ -475,7 +475,7 @@ def _constraint(item: Annotation, type_: Type, scalars: Collection[str]) -> Cons
             return PartStarts(of)
 
 
-def show(annotation: Any) -> str:  # mypy mistakes get_origin of a name for Any
+def show(annotation: Any) -> str:  # under another name than Any, mypy mistakes get_origin
     """Return `annotation` as the user may have written it."""
     if isinstance(annotation, str):
         return annotation

@@ -34,7 +34,7 @@ Cases = Callable[[torch.dtype, int], Iterable[Arguments]]
 
 # An operator that is named without them takes and returns anything.
 P = ParamSpec("P", default=...)
-R = TypeVar("R", default=Any)  # of an operator that nobody declared here
+R = TypeVar("R", default=Any)  # what an operator returns whose function is not known
 F = TypeVar("F", bound=Callable[..., Value])
 
 
@@ -465,8 +465,8 @@ class RegisteredOperator(Operator[P, R]):
             arguments and results; `None` without one.
     """
 
-    declared_backward: Any = None  # a class of `opsmith.operators.dispatch`,
-    _registration: Any  # ... which this floor does not know
+    declared_backward: Any = None  # a `DeclaredBackward`, of a floor above this one
+    _registration: Any  # a `Registration`, of a floor above this one
 
     def is_enabled(self, device: str) -> bool:
         """Return whether calls on a device type reach the kernel registered for it."""

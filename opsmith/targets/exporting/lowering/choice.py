@@ -76,7 +76,7 @@ class Chooser:
 
     def __init__(
         self,
-        wanted: str | Mapping[Any, str],  # a mapping of one kind of key is none of two
+        wanted: str | Mapping[Any, str],  # a name or an operator; keys are invariant
         forms: Mapping[str, Choose],
         runtime: str,
         automatic: Sequence[str] | None = None,
