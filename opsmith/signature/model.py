@@ -61,6 +61,10 @@ class Signature:
     where: tuple[str, ...] = ()
     doc: str = field(default="", compare=False)
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print the name alone where Hypothesis, in each search, describes what it draws from."""
+        printer.text(self.qualname)
+
     @property
     def qualname(self) -> str:
         """``namespace::name``."""
@@ -218,7 +222,7 @@ class Signature:
         """Return the number of elements of all tensors if all but stated sizes were 1."""
         given = [parameter.tensor_type for parameter in self.tensors]
         types = (*given, *(result.tensor_type for result in self.results))
-        return sum(type_.shape.least_numel() for type_ in types if type_ and type_.shape)
+        return sum(type_.shape.least_numel({}) for type_ in types if type_ and type_.shape)
 
     def _first_of_variable(self, position: int | None) -> Parameter | None:
         """Return the parameter that binds a dtype variable, required tensors before lists."""

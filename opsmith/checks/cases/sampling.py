@@ -124,6 +124,8 @@ class _Sampler:
         self.signature = signature
         self.wanted = wanted
         self.in_shapes = scalars_in_shapes(signature)
+        if wanted.given and signature.shaped and not signature.data_dependent:
+            self._require_possible()
         self.absent = {
             p.name: draw(st.booleans())
             for p in signature.parameters
@@ -347,11 +349,21 @@ class _Sampler:
             self.items[name, place] = tuple(sizes) if forced is None else (*sizes[:-1], forced)
         return self.items[name, place]
 
+    def _require_possible(self) -> None:
+        """Reject before anything is drawn, so that no other sample is tried, if none is small."""
+        shapes = [result.tensor_type.shape for result in self.signature.results]
+        least = [shape.least_numel(self.wanted.given) for shape in shapes if shape]
+        if min(self.wanted.sizes) > 0 and self._most() < max(least, default=0):
+            reject()
+
+    def _most(self) -> int:
+        """Return the largest number of elements of all arguments, and of all results."""
+        # Sizes that are numbers, as in "4096 4096", may need more elements than are wanted.
+        return max(4 * self.wanted.max_elements, 2 * self.signature.least_numel())
+
     def _require_small(self, shapes: Mapping[str, list[tuple[int, ...]]]) -> None:
         total = sum(math.prod(shape) for many in shapes.values() for shape in many)
-        # Sizes that are numbers, as in "4096 4096", may need more elements than are wanted.
-        most = max(4 * self.wanted.max_elements, 2 * self.signature.least_numel())
-        if total > most * max(len(self.forced_items), 1):
+        if total > self._most() * max(len(self.forced_items), 1):
             raise NoValue
 
     # --- values ------------------------------------------------------------------------------

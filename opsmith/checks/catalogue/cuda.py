@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from torch import Tensor
@@ -30,6 +31,8 @@ from opsmith.checks.trial.trial import Trial
 from opsmith.errors import BuildError, MissingDependencyError
 from opsmith.kernels import HOST, KernelSource, Library
 from opsmith.operators import Operator
+from opsmith.signature import Signature
+from opsmith.signature.constraints import range_limits
 from opsmith.signature.dtype_variables import parts
 from opsmith.signature.parameters import TensorListType
 from opsmith.signature.solving.fitting import Fitting
@@ -251,7 +254,8 @@ def _only_launch(trial: Trial, build: harness.Build) -> None:
         size = fitting.near(name, wished)
         if size is not None and (size > 65_535 or size == wished):
             trial.counts.cohort = cohort
-            wanted = Wanted(sizes=(2, 1, 3), forced={name: size}, max_elements=1 << 20)
+            forced = {name: size} if wished else _emptied(trial.signature, name)
+            wanted = Wanted(sizes=(2, 1, 3), forced=forced, max_elements=1 << 20)
             trial.each(
                 launched,
                 dtypes=(trial.subject.favourite,),
@@ -259,6 +263,19 @@ def _only_launch(trial: Trial, build: harness.Build) -> None:
                 examples=1,
                 registered_cases=False,
             )
+
+
+def _emptied(signature: Signature, name: str) -> dict[str, int]:
+    """Return a size of 0, with the sizes of indices that then have no value to take."""
+    dims = dict.fromkeys(signature.dims, 2) | {name: 0}
+    for parameter in signature.tensors * 2:  # some are indices into others
+        shape = parameter.tensor_type and parameter.tensor_type.shape
+        own = [str(dim) for dim in shape.dims if str(dim) in dims] if shape else []
+        for one in parameter.ranges if own and not parameter.optional else ():
+            with suppress(KeyError, TypeError):  # it depends on an argument, or has an open end
+                low, high = range_limits(one, dims, {})
+                dims |= {own[-1]: 0} if high < low else {}
+    return {name: size for name, size in dims.items() if not size}
 
 
 @define_check(

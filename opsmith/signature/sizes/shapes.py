@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from opsmith.signature.sizes import expressions
 from opsmith.signature.sizes.expressions import AnySize, Expression, ExpressionError, Name
@@ -79,13 +80,14 @@ class Shape:
         """
         return _parsed(self.text, self.scalars)
 
-    def least_numel(self) -> int:
-        """Return the number of elements if all sizes but those stated as numbers were 1."""
-        return math.prod(
-            expressions.evaluate(dim.expression, {}, {})
-            for dim in self.dims
-            if isinstance(dim, Fixed) and expressions.is_constant(dim.expression)
-        )
+    def least_numel(self, scalars: Mapping[str, Any]) -> int:
+        """Return the number of elements if all sizes were 1 but those that `scalars` decide."""
+        numel = 1
+        for dim in self.dims:
+            with suppress(KeyError, ZeroDivisionError):
+                if isinstance(dim, Fixed):
+                    numel *= expressions.evaluate(dim.expression, {}, scalars)
+        return numel
 
     @property
     def variadic(self) -> int | None:

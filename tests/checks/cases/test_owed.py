@@ -1,14 +1,18 @@
 """State what sampling owes each row, and compare it with what is drawn and what a report names."""
 
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 import torch
 from cohort_rows import declared, run
 from drawn_cases import drawn, rows
-from jaxtyping import Float
+from jaxtyping import Float, Float32, Int32
 from torch import Tensor
 
+import opsmith
+from opsmith import Index
+from opsmith.checks.cases import sampling
 from opsmith.checks.cases.cohorts import OWED as OWED_BY_ALL
 from opsmith.checks.cases.layouts import LAYOUTS, possible
 from opsmith.signature import bind
@@ -307,3 +311,31 @@ def test_an_operator_without_limits_lacks_no_cohort():
 
     row = run(declared(free, lambda x: x * 2))
     assert _lacking(row) == ""
+
+
+def test_every_size_of_0_is_launched_where_indices_then_have_no_value(tmp_path, monkeypatch):
+    @opsmith.op("owed::taken")
+    def taken(
+        x: Float32[Tensor, "B R C"],
+        rows: Annotated[Int32[Tensor, "P"], Index("B*R")],
+        runs: Annotated[Int32[Tensor, "I"], Index("P")],
+    ) -> Float32[Tensor, "P I C"]:
+        return x.flatten(0, 1)[rows][:, None].expand(-1, len(runs), -1).clone()
+
+    (tmp_path / "taken.cu").touch()
+    taken.register_kernel("cuda", source=tmp_path / "taken.cu")
+    tries, make = [], sampling._Sampler.__init__
+
+    def made(sampler, draw, signature, wanted):
+        tries.append(wanted)
+        make(sampler, draw, signature, wanted)
+
+    monkeypatch.setattr(sampling._Sampler, "__init__", made)
+    found, _ = drawn([taken], monkeypatch, ["cuda-on-cpu"])
+    cases = found["owed::taken", "cuda-on-cpu", "a size of 0"]
+    empty = [
+        {n for n, size in bind(c.signature, c.described()).dims.items() if not size} for c in cases
+    ]
+    assert empty == [{"B", "P", "I"}, {"R", "P", "I"}, {"C"}, {"P", "I"}, {"I"}]
+    # In one sample each, besides those by which Hypothesis begins a search.
+    assert sum(0 in wanted.forced.values() for wanted in tries) <= 3 * len(empty)

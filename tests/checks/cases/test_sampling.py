@@ -10,7 +10,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith import Between, Extent, Index, checks, testing
-from opsmith.checks.cases import layouts
+from opsmith.checks.cases import layouts, sampling
 from opsmith.checks.cases.case import show_tensor
 from opsmith.checks.cases.sampling import DYNAMIC_SIZES, Wanted, pairs
 from opsmith.checks.cases.search import search
@@ -21,6 +21,8 @@ from opsmith.checks.row_history import FirstToTell, History, not_run
 from opsmith.checks.runner import planned
 from opsmith.checks.trial.trial import Settings, Trial
 from opsmith.checks.workers.schedule import kernel_of
+
+GRID = "N {size[0]} {size[1]} {size[2]}"
 
 
 @opsmith.op("sampling::everything")
@@ -72,6 +74,26 @@ def test_dtypes_are_those_of_the_declaration():
         for case in sampled(everything, dtypes=(dtype,), examples=5):
             assert case.dtype == dtype
             assert case.values["share"].dtype == torch.float32
+
+
+def test_a_number_that_makes_every_result_too_large_is_given_up_at_once(monkeypatch):
+    def grid(x: Float[Tensor, "N"], size: tuple[int, int, int]) -> Float[Tensor, GRID]:
+        return x.new_zeros(x.shape[0], *size)
+
+    tries, make = [], sampling._Sampler.__init__
+
+    def made(sampler, *given):
+        tries.append(given)
+        make(sampler, *given)
+
+    monkeypatch.setattr(sampling._Sampler, "__init__", made)
+    operator = opsmith.op("sampling::grid")(grid)
+    wanted = Wanted(sizes=(2, 1, 3), given={"size": [33, 33, 33]})
+    assert sampled(operator, wanted, examples=1) == []
+    assert len(tries) == 1
+    # A result without elements is small, whatever its other sizes are.
+    assert sampled(operator, replace(wanted, sizes=(2, 0)), examples=1)[0].numel == 0
+    assert sampled(operator, replace(wanted, max_elements=1 << 17), examples=1)
 
 
 def test_sizes_can_be_forced():
