@@ -170,7 +170,8 @@ def _beside(path: Path, data: bytes, root: Path) -> Iterator[Path]:
     """Yield the files below `root` that a file names."""
     statements = b"\n".join(found.group() for found in _IMPORTS.finditer(data))
     words = {word.decode() for word in _WORD.findall(statements)}
-    quoted = {_text(one or other) for one, other in _QUOTED.findall(data)}
+    texts = [(one or other).decode(errors="replace") for one, other in _QUOTED.findall(data)]
+    quoted = {text.removeprefix("./") for text in texts}
     for place in [one for one in path.parents if one.is_relative_to(root)]:
         yield from _modules(place, words, inner=place != root)
         there = _entries(place)
@@ -209,7 +210,3 @@ def _entries(folder: Path) -> dict[str, bool]:
         }
     except OSError:
         return {}
-
-
-def _text(data: bytes) -> str:
-    return data.decode(errors="replace").removeprefix("./")

@@ -5,22 +5,17 @@ from __future__ import annotations
 import contextlib
 
 from opsmith.checks.cases.failure import Failure
-from opsmith.checks.cases.subject import Subject, subjects_of
+from opsmith.checks.cases.subject import subjects_of
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.errors import OpsmithError
-from opsmith.operators import Operator
 from opsmith.operators.defined import DefinedOperator
-
-
-def _compiled(operator: Operator) -> list[Subject]:
-    return [s for s in subjects_of(operator) if s.implementation.source]
 
 
 @define_check(
     "build",
     "the kernel compiles, links and loads",
-    subjects=_compiled,
+    subjects=lambda operator: [s for s in subjects_of(operator) if s.implementation.source],
     order=0,
     time_limit=10.0,
     samples=False,

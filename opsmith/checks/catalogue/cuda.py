@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from torch import Tensor
-
 from opsmith.checks import harness
 from opsmith.checks.cases import cohorts
 from opsmith.checks.cases.boundary_values import RUNS
@@ -163,10 +161,6 @@ def _compare(trial: Trial, calls: Sequence[Called], expected: Expected) -> None:
             raise Failure(said, code=code) from None
 
 
-def _same(results: Sequence[Sequence[Tensor]]) -> bool:
-    return all(same_bits(results[0], other) for other in results[1:])
-
-
 @define_check(
     "cuda-on-cpu",
     "a CUDA kernel, emulated on the CPU, gives right results in any order of blocks and threads, "
@@ -186,7 +180,8 @@ def cuda_on_cpu(trial: Trial) -> None:
         expected = trial.truth(case)
         calls = _taken(trial, build, case)
         _compare(trial, calls, expected)
-        reproducible &= _same([call.tensors() for call in calls])
+        first, *others = [call.tensors() for call in calls]
+        reproducible &= all(same_bits(first, other) for other in others)
 
     trial.each(one, dtypes=dtypes, examples=trial.some(3))
     for cohort, dtype in () if trial.cases.only_registered else _cohorts(trial, dtypes):

@@ -151,14 +151,14 @@ class ExactComparison:
         signature = self.source.signature
         environment = {"OPSMITH_EXACT": str(draw % arrays.FIELDS)}
         try:
-            report = harness.run(
+            calls = harness.run(
                 self.build, signature, [arguments], [self.phase], environment=environment
             )
         except Fault as fault:
             raise Inapplicable(
                 f"the kernel ends its process with elements of {BITS // 8} bytes: {fault}"
             ) from None
-        ((call,),) = report.calls
+        ((call,),) = calls
         if call.refused:
             raise Inapplicable(f"the kernel refuses what the reference takes: {call.refused}")
         return call.tensors()

@@ -55,7 +55,7 @@ def call(
     """Call the kernel as an adapter would: with contiguous tensors unless it requested strides."""
     made = [_as_taken(trial, case.make()) for case in cases]
     try:
-        calls = harness.run(build, trial.signature, made, phases, seconds).calls
+        calls = harness.run(build, trial.signature, made, phases, seconds)
     except Fault as fault:
         raise Failure(str(fault), code=fault.code) from None
     for phase, several in zip(phases, calls, strict=True):

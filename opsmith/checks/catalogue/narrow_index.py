@@ -21,7 +21,6 @@ from opsmith.checks.cases.failure import Failure, Inapplicable
 from opsmith.checks.cases.integer_runs import NoValue
 from opsmith.checks.cases.large_calls import LargeCall, bytes_of, large_calls, small_case, whole
 from opsmith.checks.cases.sampling import Wanted
-from opsmith.checks.cases.subject import Subject
 from opsmith.checks.catalogue import memory_safety
 from opsmith.checks.catalogue.cuda import build_emulated, kernels_in_cuda
 from opsmith.checks.harness import Fault, Phase
@@ -30,7 +29,6 @@ from opsmith.checks.numerics.oracle import RefusedError
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.errors import BuildError
-from opsmith.operators import Operator
 
 #: The least number of elements, and the number that they stay below: above 2**31 by so much that
 #: the last pieces lie beyond; just below 2**32, where 32 bits of 2, 4 and 8 times an index are
@@ -75,15 +73,11 @@ class _NothingSeenError(Exception):
     """A call does not show whether indices reach; the message says why."""
 
 
-def _subjects(operator: Operator) -> list[Subject]:
-    return [*memory_safety.compiled(operator), *kernels_in_cuda(operator)]
-
-
 @define_check(
     "narrow-index",
     "indices of a C++ or CUDA kernel reach beyond 2**31 elements (in memory that is mapped again "
     "and again)",
-    subjects=_subjects,
+    subjects=lambda operator: [*memory_safety.compiled(operator), *kernels_in_cuda(operator)],
     order=17,
     time_limit=10.0,
     runtime="kernel alone",
@@ -207,10 +201,10 @@ class _Kernel:
             arguments[name] = (harness.repeated if vast else whole)(pattern, shape)
         phase = Phase(emulated=self.emulated, vast=True, fill=0)
         try:
-            report = harness.run(self.build, self.trial.signature, [arguments], [phase], seconds)
+            calls = harness.run(self.build, self.trial.signature, [arguments], [phase], seconds)
         except Fault as fault:
             return _Outcome(fault)
-        ((done,),) = report.calls
+        ((done,),) = calls
         return _Outcome(None, done.refused, set(done.untouched))
 
     def judge(self, large: LargeCall, fewer: LargeCall, few: LargeCall | None) -> None:

@@ -11,12 +11,11 @@ from opsmith import philox
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.sampling import Wanted
-from opsmith.checks.cases.subject import Subject, subjects_of
+from opsmith.checks.cases.subject import subjects_of
 from opsmith.checks.numerics.comparison import same_bits
 from opsmith.checks.numerics.statistics import dependence, off_distribution
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial.trial import Trial
-from opsmith.operators import Operator
 
 _SIZES = (257, 1000, 64, 130)
 _DRAWS = 8
@@ -33,14 +32,10 @@ _SERIES = {
 }
 
 
-def _random(operator: Operator) -> list[Subject]:
-    return subjects_of(operator) if operator.signature.drawn is not None else []
-
-
 @define_check(
     "randomness",
     "random results depend on seed and offset, and have the stated distribution",
-    subjects=_random,
+    subjects=lambda operator: subjects_of(operator) if operator.signature.drawn else [],
     order=61,
     apart=True,
 )

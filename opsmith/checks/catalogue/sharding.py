@@ -380,14 +380,11 @@ class _OneCase:
 
     def _compare(self, found: Sequence[list[Tensor]], truth: Expected, what: str) -> None:
         """Compare each rank's part with the truth; equal parts are compared once."""
-        several = [one[:1] if _all_same(one) else one for one in found]
+        same = [all(same_bits(list(one[:1]), [other]) for other in one[1:]) for one in found]
+        several = [one[:1] if alike else one for one, alike in zip(found, same, strict=True)]
         for rank in range(max((len(one) for one in several), default=0)):
             own = [one[min(rank, len(one) - 1)] for one in several]
             self.trial.compare(own, truth, what if not rank else f"{what}, on rank {rank}")
-
-
-def _all_same(tensors: Sequence[Tensor]) -> bool:
-    return all(same_bits([one], list(tensors[:1])) for one in tensors[1:])
 
 
 def _incoming(placements: Sequence[Any]) -> list[Any]:

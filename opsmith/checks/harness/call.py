@@ -182,13 +182,6 @@ class Called:
         return [one for one in (*self.results, *self.written.values()) if one is not None]
 
 
-@dataclass
-class Outcomes:
-    """The outcomes of all calls of one run, by phase and by case."""
-
-    calls: list[list[Called]]
-
-
 @spending("calls")
 def run(
     build: Build,
@@ -197,7 +190,7 @@ def run(
     phases: Sequence[Phase],
     seconds: float = 60.0,
     environment: Mapping[str, str] | None = None,
-) -> Outcomes:
+) -> list[list[Called]]:
     """Call a kernel on every case in every phase.
 
     Args:
@@ -210,7 +203,7 @@ def run(
         environment: further environment variables of the process.
 
     Returns:
-        The outcomes of the calls.
+        The outcomes of the calls, by phase and by case.
 
     Raises:
         Fault: the kernel touched memory that is not its own, crashed, or did not return.
@@ -325,14 +318,11 @@ def _tensor(name: str, tensor: Any, mutated: bool) -> bytes:
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name} is {type(tensor).__name__}, expected a tensor")
     tensor = tensor.detach().resolve_conj().resolve_neg()
-    size = tensor.element_size()
     reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
     memory = b""
     if tensor.numel():
         flat = torch.as_strided(tensor, (reach + 1,), (1,))
         memory = flat.contiguous().view(torch.uint8).numpy().tobytes()
-    if not size:
-        return b""
     return _encoded(name, mutated, _CODES[dtype_name(tensor.dtype)], tensor, memory)
 
 
@@ -381,11 +371,11 @@ def _answer(
     cases: Sequence[Mapping[str, Any]],
     phases: Sequence[Phase],
     done: subprocess.CompletedProcess[str],
-) -> Outcomes:
-    report = Outcomes([])
+) -> list[list[Called]]:
+    report: list[list[Called]] = []
     for phase in phases:
         calls: list[Called] = []
-        report.calls.append(calls)
+        report.append(calls)
         for arguments in cases:
             mark = reader.take(1)
             if mark == b"C":

@@ -125,10 +125,6 @@ def _span(tensor: Tensor) -> tuple[int, int]:
     return start, start + (last + 1) * tensor.element_size()
 
 
-def _meet(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    return max(one[0], other[0]) < min(one[1], other[1])
-
-
 def _away_from(every: Sequence[_Spans], tensor: Tensor) -> Tensor:
     meets = any(True for spans in every for _ in spans.meeting(tensor))
     return tensor.clone() if meets else tensor
@@ -194,7 +190,8 @@ def _overlaps_itself(tensor: Tensor) -> bool:
 
 def _share_elements(one: Tensor, other: Tensor) -> bool:
     """Return whether a byte belongs to elements of both tensors."""
-    if not _meet(_span(one), _span(other)):
+    (first, end), (other_first, other_end) = _span(one), _span(other)
+    if max(first, other_first) >= min(end, other_end):
         return False
     if one.is_contiguous() and other.is_contiguous():
         return True

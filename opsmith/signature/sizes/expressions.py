@@ -258,11 +258,6 @@ def scalars_of(expression: Expression) -> frozenset[Scalar]:
     return frozenset(leaf for leaf in leaves(expression) if isinstance(leaf, Scalar))
 
 
-def is_constant(expression: Expression) -> bool:
-    """Return whether `expression` has neither dimensions nor arguments."""
-    return all(isinstance(leaf, Integer) for leaf in leaves(expression))
-
-
 def text(expression: Expression) -> str:
     """Return `expression` as messages show it."""
     return _render(

@@ -154,7 +154,13 @@ def _key(
             "processor": machine.processor(),
             "march": machine.architecture(),
             "operators": [
-                [item.operator.name, item.device, item.proxy, item.tag, _tags(item)]
+                [
+                    item.operator.name,
+                    item.device,
+                    item.proxy,
+                    item.tag,
+                    sorted(map(str, item.operator.overload.tags)),
+                ]
                 for item in plans
             ],
             "module": hashlib.sha256(Path(__file__).read_bytes()).hexdigest(),
@@ -194,7 +200,3 @@ def _without_origins(data: bytes) -> bytes:
         return [strip(inner) for inner in value] if isinstance(value, list) else value
 
     return json.dumps(strip(json.loads(data)), sort_keys=True).encode()
-
-
-def _tags(item: Plan) -> list[str]:
-    return sorted(str(tag) for tag in item.operator.overload.tags)

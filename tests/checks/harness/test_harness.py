@@ -35,7 +35,7 @@ def build():
 
 def call(build, fault, *phases, seconds=60.0):
     arguments = [{"x": X, "fault": fault}]
-    return [one for (one,) in harness.run(build, SIGNATURE, arguments, phases, seconds).calls]
+    return [one for (one,) in harness.run(build, SIGNATURE, arguments, phases, seconds)]
 
 
 def line_of(fault):
@@ -132,7 +132,7 @@ def test_a_wrong_split_shows_with_ten_elements(build, fault):
 def test_calls_at_the_same_time_do_not_meet_unless_the_kernel_makes_them(build):
     def all_right(fault, phases):
         cases = [{"x": X, "fault": fault}, {"x": X + 100, "fault": fault}]
-        calls = harness.run(build, SIGNATURE, cases, phases).calls
+        calls = harness.run(build, SIGNATURE, cases, phases)
         return all(
             torch.equal(first.results[0], 2 * X) and torch.equal(second.results[0], 2 * X + 200)
             for first, second in calls
@@ -190,7 +190,7 @@ def test_arguments_are_validated_as_everywhere(build):
     with pytest.raises(TypeError, match="x is float, expected a tensor"):
         harness.run(build, SIGNATURE, [{"x": 1.0, "fault": ""}], [Phase()])
     wrong = [{"x": X.double(), "fault": ""}]
-    ((one,),) = harness.run(build, SIGNATURE, wrong, [Phase()]).calls
+    ((one,),) = harness.run(build, SIGNATURE, wrong, [Phase()])
     assert "argument 'x' has dtype float64, expected float32." in one.refused
 
 

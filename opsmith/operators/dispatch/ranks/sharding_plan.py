@@ -51,7 +51,8 @@ def chosen_rules(operator: Operator, arguments: Arguments, mesh: DeviceMesh) -> 
                     now = tensor.placements[place]
                     if now != wanted:
                         changed += 1
-                        moved += _share(now, wanted, mesh.size(place)) * _bytes(tensor)
+                        size = tensor.numel() * tensor.element_size()
+                        moved += _share(now, wanted, mesh.size(place)) * size
             return moved, changed
 
         return min(rules, key=cost)
@@ -75,10 +76,6 @@ def planned_moves(
             if now != wanted:
                 found.append(Move(name, now, wanted, _sent(tensor, now, wanted, mesh.size(place))))
     return found
-
-
-def _bytes(tensor: DTensor) -> int:
-    return tensor.numel() * tensor.element_size()
 
 
 def _share(now: Placement, wanted: Placement, size: int) -> float:
