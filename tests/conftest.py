@@ -210,3 +210,16 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(CaseRunner, "announce_case", note)
     return found
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    """Have Ray make a cluster of three nodes; its `others` may be killed."""
+    if not os.environ.get("OPSMITH_REQUIRE_RAY"):
+        pytest.importorskip("ray", reason="no Ray here; make ray installs it and runs these")
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    made.others = [made.add_node(num_cpus=1) for _ in range(2)]
+    yield made
+    made.shutdown()

@@ -6,22 +6,19 @@ import faulthandler
 import fcntl
 import json
 import os
-import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from importlib import metadata
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from opsmith.checks.workers.lanes import Lanes, LocalLane, Lost, each_answer, versions
+from opsmith.checks.workers.on_ray import lanes_of
 from opsmith.errors import INCOMPLETE, LoadError, OpsmithError, StorageError
 from opsmith.judge.judge import NothingJudgedError, judge, require_sandbox
-from opsmith.judge.lanes import Lanes, LocalLane, Lost, each_answer
-from opsmith.judge.on_ray import lanes_of
 from opsmith.judge.snapshot import Files, TooLargeError, collect
 from opsmith.judge.specification import read_spec
 from opsmith.system.files import key_of, storing
-from opsmith.system.version import version
 
 #: The exit code for each outcome.
 CODES = {"accepted": 0, "refused": 1, "undecided": INCOMPLETE}
@@ -62,7 +59,7 @@ def judge_all(
         OpsmithError: no process could begin; the error of the first.
     """
     stated = read_spec(Path(spec))
-    facts = {"spec": stated.state(), "options": options, "versions": _versions()}
+    facts = {"spec": stated.state(), "options": options, "versions": versions()}
     with ExitStack() as stack:
         kept = stack.enter_context(_opened(results)) if results is not None else None
         due = []
@@ -80,7 +77,7 @@ def judge_all(
             else Lanes(LocalLane, jobs or 1, jobs or 1)
         )
         deadline = options.get("deadline", 3600.0) + _SLACK
-        begin = (_begin, stated, {**options, "beside": lanes.beside}, _versions(), deadline)
+        begin = (_begin, stated, {**options, "beside": lanes.beside}, deadline)
         keys: dict[Path, str] = {}
 
         def ask(path: Path) -> tuple[Any, ...]:
@@ -100,12 +97,6 @@ def judge_all(
                 said["key"] = key
                 kept.add(said)
             yield said
-
-
-def _versions() -> dict[str, str]:
-    """Return what a verdict depends on besides the files and the options."""
-    python = ".".join(platform.python_version_tuple()[:2])
-    return {"opsmith": version(), "torch": metadata.version("torch"), "Python": python}
 
 
 def _read(path: Path) -> Files | str:
@@ -129,19 +120,8 @@ def _key(facts: dict[str, Any], files: Files | str) -> str:
 _given: list[Any] = []
 
 
-def _begin(spec: Files, options: dict[str, Any], versions: dict[str, str], deadline: float) -> None:
-    """Take the specification; raise if this machine cannot judge as the one that asks does."""
-    here = _versions()
-    other = [
-        f"{name} {here[name]}, not {asked}"
-        for name, asked in versions.items()
-        if here[name] != asked
-    ]
-    if other:
-        raise LoadError(
-            f"{platform.node()} judges nothing: it has {', '.join(other)}, so its verdicts would "
-            "be others. Install the versions of the machine that gives the command."
-        )
+def _begin(spec: Files, options: dict[str, Any], deadline: float) -> None:
+    """Take the specification; raise if this machine cannot judge."""
     require_sandbox(options.get("trust_candidate", False))
     _given[:] = [spec, options, deadline]
 

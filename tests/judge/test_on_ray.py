@@ -11,27 +11,16 @@ from pathlib import Path
 import pytest
 from test_attacks import RIGHT
 
+from opsmith.checks.workers import on_ray
+from opsmith.checks.workers.lanes import Lost, each_answer
 from opsmith.errors import LoadError
-from opsmith.judge import on_ray, service
-from opsmith.judge.lanes import Lost, each_answer
-
-if not os.environ.get("OPSMITH_REQUIRE_RAY"):
-    pytest.importorskip("ray", reason="no Ray here; make ray installs it and runs these")
-from ray.cluster_utils import Cluster
+from opsmith.judge import service
 
 pytestmark = pytest.mark.slow
 
 SPEC = Path(__file__).with_name("spec.py")
 KERNEL = "from spec import scale\n\n\n@scale.register_kernel('cpu')\ndef kernel(x, factor):\n    "
 OPTIONS = {"first": True, "examples": 5, "time_limit": 5.0, "seed": 3}
-
-
-@pytest.fixture
-def cluster():
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    made.others = [made.add_node(num_cpus=1) for _ in range(2)]
-    yield made
-    made.shutdown()
 
 
 @pytest.fixture
@@ -69,7 +58,29 @@ def test_each_candidate_is_judged_once_where_a_node_is_killed(cluster, candidate
     keys = Counter(json.loads(line)["key"] for line in results.read_text().splitlines())
     assert len(keys) == keys.total() == 12
     assert len(said) == 1
-    assert "its candidate is judged again: " in said[0]
+    assert "what it worked at begins again: " in said[0]
+
+
+@pytest.mark.long
+def test_two_hundred_candidates_are_judged_once_each_where_a_node_is_killed(cluster, tmp_path):
+    results, folder, said = tmp_path / "r.jsonl", tmp_path / "candidates", []
+    folder.mkdir()
+    for number in range(200):
+        body = f"return {RIGHT}" if number % 20 == 0 else f"return x + {number}"
+        (folder / f"k{number:03}.py").write_text(f"{KERNEL}{body}\n")
+    candidates = sorted(folder.glob("*.py"))
+    found = []
+    for one in service.judge_all(
+        SPEC, candidates, ray=cluster.address, results=results, say=said.append, **OPTIONS
+    ):
+        found.append(one)
+        if len(found) == 60:
+            cluster.remove_node(cluster.others.pop(), allow_graceful=False)
+    assert sorted(Path(one["candidate"]).name for one in found) == [one.name for one in candidates]
+    assert Counter(one["outcome"] for one in found) == {"accepted": 10, "refused": 190}
+    keys = Counter(json.loads(line)["key"] for line in results.read_text().splitlines())
+    assert len(keys) == keys.total() == 200
+    assert said, "the node was at a candidate"
 
 
 def test_a_driver_that_is_killed_is_started_again_and_goes_on(cluster, candidates, tmp_path):
@@ -110,10 +121,10 @@ def test_a_process_of_the_cluster_runs_as_one_of_this_machine_does(cluster):
     assert found["data"] == "ä" * 100_000
     assert "invalid literal for int" in found["error"].reason
     assert isinstance(found["ends"], Lost)
-    assert found["ends"].reason.startswith("the judge's process ended 3 times: ")
+    assert found["ends"].reason.startswith("its process ended 3 times: ")
     assert len(said) == 2
 
 
-def test_an_address_where_no_cluster_answers_is_named():
+def test_an_address_where_no_cluster_answers_is_named(cluster):
     with pytest.raises(LoadError, match=r"no cluster of Ray answers at 127\.0\.0\.1:9: "):
         list(service.judge_all(SPEC, [SPEC], ray="127.0.0.1:9"))

@@ -1,10 +1,8 @@
 """The command `opsmith judge`: judge a candidate or a folder of them, print the verdict."""
 
 import json
-import os
 import sys
 from collections import Counter
-from contextlib import redirect_stdout
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -193,11 +191,9 @@ def _judge_folder(spec: Path, folder: Path | None, debug: bool, options: dict[st
     outcomes: Counter[str] = Counter()
     stdout, say = sys.stdout, cache(output.say)  # every process of a machine says the same
     try:
-        # Ray prints the logs of a node that dies.
-        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
-            for said in judge_all(spec, files, say=say, **options):
-                outcomes[said["outcome"]] += 1
-                print(json.dumps(said), file=stdout, flush=True)
+        for said in judge_all(spec, files, say=say, **options):
+            outcomes[said["outcome"]] += 1
+            print(json.dumps(said), file=stdout, flush=True)
     except KeyboardInterrupt:
         rest = "; the same command judges the rest" if options["results"] is not None else ""
         output.say_error(f"interrupted; {outcomes.total()} of {len(files)} are judged{rest}")

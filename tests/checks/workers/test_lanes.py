@@ -3,33 +3,14 @@
 import os
 import time
 from collections import Counter
-from concurrent.futures import BrokenExecutor, Future
+from concurrent.futures import BrokenExecutor
 
 import pytest
+from fake_lane import FakeLane
 
-from opsmith.judge.lanes import TRIES, Lanes, LocalLane, Lost, each_answer
-
-
-class FakeLane:
-    """Calls functions at once; `BrokenExecutor` from one ends it, as the end of a process would."""
-
-    opened: list["FakeLane"]
-
-    def __init__(self) -> None:
-        self.ended = False
-        type(self).opened.append(self)
-
-    def submit(self, function, /, *arguments):
-        assert not self.ended, "a lane that has ended gets no work"
-        future = Future()
-        try:
-            future.set_result(function(*arguments))
-        except Exception as error:
-            future.set_exception(error)
-        return future
-
-    def end(self) -> None:
-        self.ended = True
+from opsmith.checks.workers import lanes
+from opsmith.checks.workers.lanes import TRIES, Lanes, LocalLane, Lost, each_answer, versions
+from opsmith.errors import LoadError
 
 
 @pytest.fixture(autouse=True)
@@ -39,10 +20,10 @@ def opened():
 
 
 def answers(pieces, work, *, begin=lambda: None, count=3, said=None, patience=60.0):
-    lanes = Lanes(FakeLane, count, count)
+    own = Lanes(FakeLane, count, count)
     said = [] if said is None else said
     return each_answer(
-        pieces, lanes, (begin,), lambda piece: (work, piece), patience=patience, say=said.append
+        pieces, own, (begin,), lambda piece: (work, piece), patience=patience, say=said.append
     )
 
 
@@ -95,21 +76,34 @@ def test_a_piece_whose_process_ended_is_handed_out_again_before_others(opened):
     found = list(answers(range(30), work, said=said, count=1))
     assert found == [(piece, piece) for piece in range(30)]
     assert tries == Counter({piece: TRIES if piece == 4 else 1 for piece in range(30)})
-    assert said == ["a judge's process ended, and its candidate is judged again: killed"] * 2
+    assert said == ["a process ended, and what it worked at begins again: killed"] * 2
     assert len(opened) == 3
 
 
 def test_a_piece_that_ends_each_process_is_given_up_and_costs_no_other(opened):
     found = dict(answers(range(10), lambda piece: ends() if piece == 4 else piece))
-    assert found.pop(4) == Lost("the judge's process ended 3 times: killed")
+    assert found.pop(4) == Lost("its process ended 3 times: killed")
     assert found == {piece: piece for piece in range(10) if piece != 4}
-    assert len(opened) == 3 + TRIES
+    assert len(opened) == 3 + TRIES - 1, "none begins where nothing is left"
+
+
+def test_a_piece_that_was_lost_goes_to_a_process_that_has_nothing_to_do(opened):
+    # Where a machine is gone, no other process may find a place while this one keeps its own.
+    tries = Counter()
+
+    def work(piece):
+        tries[piece] += 1
+        return ends() if piece == 1 and tries[piece] == 1 else piece
+
+    assert dict(answers([0, 1], work, count=2)) == {0: 0, 1: 1}
+    assert tries == {0: 1, 1: 2}
+    assert len(opened) == 2
 
 
 def test_a_process_that_ended_after_the_deadline_is_not_asked_again(opened):
     found = dict(answers(range(3), lambda piece: ends() if piece == 1 else piece, patience=-1.0))
-    assert found[1] == Lost("the judge's process ended after -1 s: killed")
-    assert len(opened) == 4
+    assert found[1] == Lost("its process ended after -1 s: killed")
+    assert len(opened) == 3, "one that has nothing to do is there"
 
 
 def test_a_process_that_ended_with_nothing_to_do_loses_no_piece(monkeypatch, opened):
@@ -128,7 +122,7 @@ def test_a_process_that_ended_with_nothing_to_do_loses_no_piece(monkeypatch, ope
 def test_an_error_is_an_answer_too():
     found = dict(answers(range(4), lambda piece: 1 // piece))
     assert found == {
-        0: Lost("the judge raised ZeroDivisionError: integer division or modulo by zero"),
+        0: Lost("its process raised ZeroDivisionError: integer division or modulo by zero"),
         1: 1,
         2: 0,
         3: 0,
@@ -156,10 +150,21 @@ def test_where_no_lane_can_begin_the_reason_is_raised(opened):
 
     with pytest.raises(LookupError, match="no sandbox"):
         list(answers(range(20), str, begin=begin))
-    with pytest.raises(BrokenExecutor, match="killed"):
+    with pytest.raises(LoadError, match="processes end while they begin: killed"):
         list(answers(range(20), str, begin=ends))
     assert len(opened) < 12, "processes that end while they start are not started for ever"
     assert all(lane.ended for lane in opened)
+
+
+def test_a_machine_with_other_versions_gets_no_work(monkeypatch, opened):
+    here = versions()
+    given = iter([here])
+    monkeypatch.setattr(lanes, "versions", lambda: next(given, {**here, "torch": "1.0"}))
+    begun = []
+    with pytest.raises(LoadError, match=r"gets no work: it has torch 1\.0, not ") as raised:
+        list(answers(range(3), str, begin=lambda: begun.append(None), count=1))
+    assert f"not {here['torch']}, so its results would be others." in str(raised.value)
+    assert begun == []
 
 
 def test_who_stops_asking_ends_all_lanes(opened):
@@ -185,9 +190,10 @@ def test_a_process_of_this_machine_ends_alone_and_with_its_lane():
     def ask(piece):
         return (os._exit, 3) if piece == "exit" else (os.getpid,)
 
-    lanes = Lanes(LocalLane, 1, 1)
     pieces = ["a", "exit", "b", "c"]
-    found = dict(each_answer(pieces, lanes, (os.getpid,), ask, patience=600, say=print))
+    found = dict(
+        each_answer(pieces, Lanes(LocalLane, 1, 1), (os.getpid,), ask, patience=600, say=print)
+    )
     assert isinstance(found.pop("exit"), Lost)
     assert found["a"] != found["b"] == found["c"]
     lane = LocalLane()

@@ -7,6 +7,7 @@ piece alone. The lanes of this machine are here, those of other machines in `on_
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import time
 from collections import deque
@@ -14,11 +15,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import metadata
 from multiprocessing import get_context
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
+from opsmith.errors import LoadError
 from opsmith.system.processes.child_main import signal_at_parents_end
+from opsmith.system.version import version
 
 #: How many processes may end over the same piece, or in a row while they start.
 TRIES = 3
@@ -66,6 +70,24 @@ def _begin_process() -> None:
     signal_at_parents_end(signal.SIGTERM)
 
 
+def versions() -> dict[str, str]:
+    """Return what an answer depends on, besides what a lane is given."""
+    python = ".".join(platform.python_version_tuple()[:2])
+    return {"opsmith": version(), "torch": metadata.version("torch"), "Python": python}
+
+
+def _begin(asked: dict[str, str], function: Callable[..., Any], *arguments: Any) -> None:
+    """Call the function, unless this machine has other versions than the one that asks."""
+    here = versions().items()
+    other = [f"{name} {one}, not {asked[name]}" for name, one in here if one != asked[name]]
+    if other:
+        raise LoadError(
+            f"{platform.node()} gets no work: it has {', '.join(other)}, so its results would be "
+            "others. Install the versions of the machine that gives the command."
+        )
+    function(*arguments)
+
+
 def each_answer(
     pieces: Sequence[Any],
     lanes: Lanes,
@@ -83,8 +105,9 @@ def each_answer(
     Args:
         pieces: the pieces, in the order in which they are handed out; none is `None`.
         lanes: how lanes are opened.
-        begin: a function and its arguments, called first in each lane. If it raises, the lane
-            stays open and gets no piece, so that nothing else is started in its place.
+        begin: a function and its arguments, called first in each lane. If it raises, or the lane's
+            machine has other versions, the lane stays open and gets no piece, so that nothing else
+            is started in its place.
         ask: returns a function and its arguments for a piece; called when a lane takes it.
         patience: the seconds after which the end of a process counts as the piece's own fault.
         say: called with what `begin` raised, and with why a process ended.
@@ -97,6 +120,7 @@ def each_answer(
     running: dict[Future[Any], tuple[Any, Any, int, float]] = {}
     done: SimpleQueue[Future[Any]] = SimpleQueue()
     opened: list[Any] = []
+    idle: list[Any] = []
     unfit: list[Exception] = []
     lost_at_start, left = 0, len(due)
 
@@ -111,7 +135,7 @@ def each_answer(
 
     def start() -> None:
         opened.append(lanes.open())
-        give(opened[-1], begin)
+        give(opened[-1], (_begin, versions(), *begin))
 
     try:
         for _ in range(min(lanes.count, left)):
@@ -130,30 +154,31 @@ def each_answer(
                 if piece is None and lost_at_start < TRIES:
                     pass
                 elif piece is None:
-                    unfit.append(error)
+                    unfit.append(LoadError(f"processes end while they begin: {error}"))
                     say(str(error))
                     continue
                 elif late or tries + 1 == TRIES:
                     times = f"after {patience:.0f} s" if late else f"{TRIES} times"
                     left -= 1
-                    yield piece, Lost(f"the judge's process ended {times}: {error}")
+                    yield piece, Lost(f"its process ended {times}: {error}")
                 else:
-                    say(f"a judge's process ended, and its candidate is judged again: {error}")
+                    say(f"a process ended, and what it worked at begins again: {error}")
                     due.appendleft((piece, tries + 1))
-                start()
-                continue
-            if piece is not None:
-                left -= 1
-                lost = Lost(f"the judge raised {type(error).__name__}: {error}")
-                yield piece, future.result() if error is None else lost
-            elif isinstance(error, Exception):
+                if not idle:  # where a machine is gone, there may be no place for another process
+                    start()
+            elif piece is None and isinstance(error, Exception):
                 unfit.append(error)
                 say(str(error))
-                continue
-            lost_at_start = 0
-            if due:
+            else:
+                if piece is not None:
+                    left -= 1
+                    lost = Lost(f"its process raised {type(error).__name__}: {error}")
+                    yield piece, future.result() if error is None else lost
+                lost_at_start = 0
+                idle.append(lane)
+            while idle and due:
                 piece, tries = due.popleft()
-                give(lane, ask(piece), piece, tries)
+                give(idle.pop(), ask(piece), piece, tries)
     finally:
         for lane in opened:
             lane.end()

@@ -7,12 +7,12 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Future
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from typing import Any
 
+from opsmith.checks.workers.lanes import Lanes
 from opsmith.errors import LoadError, MissingDependencyError
-from opsmith.judge.lanes import Lanes
 
 #: The address of a cluster that is started on this machine, and ends with the command.
 LOCAL = "local"
@@ -21,7 +21,7 @@ _PATIENCE_SECONDS = 10.0
 
 @contextmanager
 def lanes_of(address: str, jobs: int | None) -> Iterator[Lanes]:
-    """Connect to a cluster, and yield how lanes are opened there.
+    """Connect to a cluster, and yield how lanes are opened there; meanwhile nothing is printed.
 
     Args:
         address: what ``ray.init`` takes, as ``"auto"``, ``"HOST:6379"`` or ``"local"``.
@@ -51,7 +51,9 @@ def lanes_of(address: str, jobs: int | None) -> Iterator[Lanes]:
     try:
         sizes = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
         count = jobs or max(1, sum(sizes))
-        yield Lanes(RayLane, count, max(1, min(count, max(sizes))))
+        # Ray prints the logs of a node that dies.
+        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+            yield Lanes(RayLane, count, max(1, min(count, max(sizes))))
     finally:
         ray.shutdown()
 
