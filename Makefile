@@ -53,7 +53,7 @@ help:
 	@echo "What this machine may lack:"
 	@echo "make browser   install Chromium, for tests that open a page (Debian, Ubuntu)"
 	@echo "make triton    install Triton (640 MB), and run the tests of kernels in it"
-	@echo "make ray       install Ray (200 MB), and judge candidates on a cluster of three nodes"
+	@echo "make ray       install Ray (200 MB), and judge and check on a cluster of three nodes"
 	@echo "make wheels    install Zig's compiler, and test wheels for every Linux and for Arm"
 	@echo "make arm       call operators from wheels for Arm in QEMU (Debian, Ubuntu; 200 MB)"
 	@echo "make nvcc      compile the CUDA kernels with nvcc; no GPU is needed"
@@ -180,7 +180,8 @@ triton: .venv/installed
 .PHONY: ray
 ray: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
-	OPSMITH_REQUIRE_RAY=1 $(BIN)/python -m pytest -m 'slow or not slow' tests/judge/test_on_ray.py
+	OPSMITH_REQUIRE_RAY=1 $(BIN)/python -m pytest -m 'slow or not slow' tests/judge/test_on_ray.py \
+	  tests/checks/test_cluster_on_ray.py
 
 # Installs nothing and needs no network: the Python is the machine's own, or whatever GPU_PYTHON is.
 GPU_PYTHON ?= $(PYTHON)

@@ -129,7 +129,7 @@ def run(
     many = [operators] if isinstance(operators, Operator) else list(operators)
     if cases and len(many) != 1:
         raise ValueError(f"cases are the arguments of one operator, and there are {len(many)}")
-    _require_devices(devices)
+    require_devices(devices)
     plan = planned(many, select, flags, devices)
     if earlier is not None:
         kernels = list(dict.fromkeys(kernel_of(subject) for subject, _ in plan))
@@ -191,7 +191,8 @@ def run(
     return Report(schedule.rows(), seed, elapsed, left_out, allow_cut_short, list(bare))
 
 
-def _require_devices(names: Sequence[str]) -> None:
+def require_devices(names: Sequence[str]) -> None:
+    """Raise `MissingDependencyError` if a device is absent."""
     for name in names:
         absent = get_device(name, f"device {name!r}").missing()
         if absent:

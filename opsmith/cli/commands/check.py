@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -195,6 +196,14 @@ def check(
             help="How many checks may run side by side; as many as there are cores by default.",
         ),
     ] = None,
+    ray: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Check each operator on some machine of a cluster of Ray: auto, HOST:PORT, or "
+            "local.",
+        ),
+    ] = "",
     seed: Annotated[
         int | None,
         typer.Option(
@@ -272,12 +281,14 @@ def check(
             "--check and --quick both select the checks to run; give one of them",
             param_hint="--quick",
         )
+    if ray and watch:
+        raise typer.BadParameter("--watch checks on this machine alone", param_hint="--ray")
     from opsmith.checks.isolation import prestart
     from opsmith.system.progress import status
     from opsmith.system.temporarily import uncollected
 
     _require_device_types(device or [])
-    jobs = jobs or len(os.sched_getaffinity(0))
+    jobs = jobs or (None if ray else len(os.sched_getaffinity(0)))
     with uncollected(), status("importing PyTorch"):
         import opsmith.checks as checks
         from opsmith.checks import worker_server
@@ -304,7 +315,7 @@ def check(
             output.say,
         )
     started = time.monotonic() if watch else _STARTED
-    ahead = 0 if worker_server.started_threads() else min(jobs, _AHEAD)
+    ahead = 0 if ray or worker_server.started_threads() else min(jobs or 1, _AHEAD)
     with prestart.begun(ahead, worker_server.be_template):
         with status(f"importing {', '.join(files)}"):
             operators = _checked(files, spec, import_ or [])
@@ -318,9 +329,14 @@ def check(
             rows.append(row)
             table.add(row)
 
+        run = checks.run
+        if ray:
+            from opsmith.checks.cluster import run_on_ray
+
+            run = partial(run_on_ray, address=ray, say=cache(output.say))
         before = time.monotonic() - started
         with _summing_up(rows, table), output.progress(console) as progress:
-            result = checks.run(
+            result = run(
                 operators,
                 select=selected,
                 flags=flags,
