@@ -329,7 +329,7 @@ def check(
             rows.append(row)
             table.add(row)
 
-        run = checks.run
+        run: Any = checks.run
         if ray:
             from opsmith.checks.cluster import run_on_ray
 
