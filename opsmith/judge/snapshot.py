@@ -92,11 +92,6 @@ class Files:
         return {name: hashlib.sha256(data).hexdigest() for name, data in self.contents.items()}
 
 
-def take(file: Path, folder: Path) -> Snapshot:
-    """Copy a Python file, and the files that it names, to a folder of copies; see `collect`."""
-    return collect(file).copy_to(folder)
-
-
 def collect(file: Path) -> Files:
     """Read a Python file, and the files that it names.
 

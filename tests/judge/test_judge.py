@@ -20,7 +20,7 @@ from opsmith.checks.report.failure_codes import catalogue
 from opsmith.checks.report.json_junit import SCHEMA_FILE
 from opsmith.judge import NotSandboxedError, judge, program
 from opsmith.judge.session import Limits, Placement, Session
-from opsmith.judge.snapshot import take
+from opsmith.judge.snapshot import collect
 from opsmith.judge.specification import imported
 from opsmith.system.processes.sandbox.policy import unavailable
 
@@ -370,7 +370,7 @@ def test_what_a_kernel_writes_where_answers_go_is_no_verdict(tmp_path):
     )
     kernels = [(body.format(data=data), "") for data in INVENTED]
     spec, path = several(tmp_path, "invented", kernels)
-    files, given = take(spec, tmp_path / "a"), take(path, tmp_path / "b")
+    files, given = collect(spec).copy_to(tmp_path / "a"), collect(path).copy_to(tmp_path / "b")
     with imported(files) as operators, Session(Placement(files, given, Limits(20.0))) as session:
         for operator in operators:
             with pytest.raises(Failure, match="gave an answer that cannot be read") as raised:

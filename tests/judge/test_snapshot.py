@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from opsmith.errors import LoadError
-from opsmith.judge.snapshot import TooLargeError, take
+from opsmith.judge.snapshot import TooLargeError, collect
 
 
 def written(folder: Path, files: dict[str, str]) -> Path:
@@ -45,7 +45,7 @@ FILES = {
 
 def test_what_a_file_names_is_copied_and_nothing_else(tmp_path):
     place = written(tmp_path / "given", FILES)
-    taken = take(place / "kernels.py", tmp_path / "copy")
+    taken = collect(place / "kernels.py").copy_to(tmp_path / "copy")
     assert names(taken) == {*FILES} - {"tools/unnamed.py", "other.py", "secret.txt"}
     for name in names(taken):
         assert (taken.root / name).read_text() == FILES[name]
@@ -66,14 +66,14 @@ def test_a_file_in_a_package_is_copied_with_its_package(tmp_path):
             "pkg/c.py": "",
         },
     )
-    taken = take(place / "pkg/sub/spec.py", tmp_path / "copy")
+    taken = collect(place / "pkg/sub/spec.py").copy_to(tmp_path / "copy")
     assert taken.original == place
     assert {"pkg/sub/spec.py", "pkg/sub/__init__.py", "pkg/__init__.py", "pkg/a.py"} == names(taken)
 
 
 def test_a_change_of_the_original_changes_no_copy(tmp_path):
     place = written(tmp_path / "given", {"spec.py": "import helper\n", "helper.py": "A = 1\n"})
-    taken = take(place / "spec.py", tmp_path / "copy")
+    taken = collect(place / "spec.py").copy_to(tmp_path / "copy")
     (place / "helper.py").write_text("A = 2\n")
     (place / "spec.py").unlink()
     assert (taken.root / "helper.py").read_text() == "A = 1\n"
@@ -86,10 +86,10 @@ def test_links_out_of_the_folder_pipes_and_odd_names_are_no_part_of_it(tmp_path)
     text = "import secret, pipe\n" + "\n".join(f"A = '{name}'" for name in odd)
     place = written(tmp_path / "given", {"k.py": text, "d/e.py": ""})
     (place / "secret.py").symlink_to(outside / "secret.py")
-    assert names(take(place / "k.py", tmp_path / "copy")) == {"k.py"}
+    assert names(collect(place / "k.py").copy_to(tmp_path / "copy")) == {"k.py"}
     os.mkfifo(place / "pipe.py")
     with pytest.raises(LoadError, match=r"pipe\.py is not a regular file"):
-        take(place / "k.py", tmp_path / "copy of a pipe")
+        collect(place / "k.py").copy_to(tmp_path / "copy of a pipe")
 
 
 def test_files_that_are_too_large_are_not_read(tmp_path):
@@ -97,11 +97,11 @@ def test_files_that_are_too_large_are_not_read(tmp_path):
     with large.open("wb") as file:
         file.truncate(200 << 20)
     with pytest.raises(TooLargeError, match="larger than 16 MiB, the most that is judged"):
-        take(large, tmp_path / "copy")
+        collect(large).copy_to(tmp_path / "copy")
 
 
 def test_many_files_are_too_many(tmp_path):
     place = written(tmp_path / "given", {f"m{number}.py": "" for number in range(600)})
     (place / "k.py").write_text("import " + ", ".join(f"m{number}" for number in range(600)))
     with pytest.raises(TooLargeError, match="more than 500 files"):
-        take(place / "k.py", tmp_path / "copy")
+        collect(place / "k.py").copy_to(tmp_path / "copy")

@@ -13,7 +13,7 @@ from opsmith.checks.cases.failure import Failure
 from opsmith.judge.judge import _in_order
 from opsmith.judge.program import Program
 from opsmith.judge.session import Limits, Placement
-from opsmith.judge.snapshot import take
+from opsmith.judge.snapshot import collect
 from opsmith.judge.specification import imported
 from opsmith.operators.dispatch.gates import gate_libraries
 from opsmith.system.processes.sandbox.policy import unavailable
@@ -34,7 +34,10 @@ def started(tmp_path, before=""):
         "@scale.register_kernel('cpu')\ndef kernel(x, factor):\n"
         "    return x * factor + x.sum(1, keepdim=True)\n"
     )
-    spec, candidate = take(SPEC, tmp_path / "spec"), take(kernels, tmp_path / "kernels")
+    spec, candidate = (
+        collect(SPEC).copy_to(tmp_path / "spec"),
+        collect(kernels).copy_to(tmp_path / "kernels"),
+    )
     place = Placement(spec, candidate, Limits(60.0, namespaces=not unavailable()))
     with imported(spec) as operators, Program(place, tmp_path / "main") as program:
         yield program, operators[0]
