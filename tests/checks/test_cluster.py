@@ -92,7 +92,7 @@ def run(operators, **options):
 
 
 def test_each_operator_has_its_rows_once_and_in_order_where_processes_end(declare, looked):
-    operators = declare(cl_a=RIGHT, cl_dies=RIGHT, cl_kills=RIGHT, cl_b=RIGHT)
+    operators = declare(cl_kills=RIGHT, cl_a=RIGHT, cl_dies=RIGHT, cl_b=RIGHT)
     told, said, shown = [], [], []
     found = run(
         operators,
@@ -100,10 +100,10 @@ def test_each_operator_has_its_rows_once_and_in_order_where_processes_end(declar
         on_row=lambda row: told.append(row.operator),
         progress=lambda *now: shown.append(now),
     )
-    names = [f"clustered::cl_{name}" for name in ("a", "dies", "kills", "b")]
+    names = [f"clustered::cl_{name}" for name in ("kills", "a", "dies", "b")]
     assert list(dict.fromkeys(told)) == names
-    assert found.rows[0].cases == 7
-    for name, times in zip(names, (1, 2, 3, 1), strict=True):
+    assert found.rows[-1].cases == 7
+    for name, times in zip(names, (3, 1, 2, 1), strict=True):
         assert looked.count(name) == times
     done = [row.operator for row in found.rows if row.status == "passed"]
     assert done == [name for name in names if "kills" not in name]
