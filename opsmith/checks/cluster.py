@@ -19,7 +19,7 @@ from opsmith.checks.report.rows import Row
 from opsmith.checks.row_history import not_run
 from opsmith.checks.run_report import Report
 from opsmith.checks.runner import planned, require_devices, run
-from opsmith.checks.workers.lanes import Lanes, Lost, each_answer
+from opsmith.checks.workers.lanes import Lost, each_answer
 from opsmith.checks.workers.on_ray import lanes_of
 from opsmith.checks.workers.schedule import Progress
 from opsmith.checks.workers.watch import files_of
@@ -30,18 +30,11 @@ from opsmith.system.files import digest
 
 
 def run_on_ray(
-    operators: Sequence[Operator], address: str, *, jobs: int | None = None, **options: Any
-) -> Report:
-    """Check operators on a cluster of Ray; see `lanes_of` and `run_in_lanes`."""
-    with lanes_of(address, jobs) as lanes:
-        return run_in_lanes(operators, lanes, **options)
-
-
-def run_in_lanes(
     operators: Sequence[Operator],
-    lanes: Lanes,
+    address: str,
     *,
     say: Callable[[str], None],
+    jobs: int | None = None,
     progress: Progress | None = None,
     on_row: Callable[[Row], None] = lambda row: None,
     **options: Any,
@@ -50,8 +43,9 @@ def run_in_lanes(
 
     Args:
         operators: the operators, declared in files that every machine has at the same paths.
-        lanes: how processes are started.
+        address: the address of the cluster; see `lanes_of`.
         say: called with why a process checks nothing, and with why a process ended.
+        jobs: number of operators at a time; by default as many as the cluster has processors.
         progress: called whenever an operator begins, and at the end.
         on_row: called with the rows in order, with those of an operator when all of them and all
             before them are done.
@@ -89,19 +83,21 @@ def run_in_lanes(
 
     begin = (_begin, located, digests, (os.getcwd(), roots, sys.argv), options)
     every = range(len(operators))
-    for place, answer in each_answer(every, lanes, begin, ask, patience=math.inf, say=say):
-        running = [name for name in running if name != operators[place].name]
-        if isinstance(answer, Lost):
-            lost = [not_run(check, subject, answer.reason) for subject, check in plans[place]]
-            answer = Report(lost)
-        found[place] = answer
-        while told in found:
-            report.rows += found[told].rows
-            report.left_out += found[told].left_out
-            report.without_kernel += found[told].without_kernel
-            for row in found[told].rows:
-                on_row(row)
-            told += 1
+    with lanes_of(address, jobs) as lanes:
+        answers = each_answer(every, lanes, begin, ask, patience=math.inf, say=say)
+        for place, answer in answers:
+            running = [name for name in running if name != operators[place].name]
+            if isinstance(answer, Lost):
+                lost = [not_run(check, subject, answer.reason) for subject, check in plans[place]]
+                answer = Report(lost)
+            found[place] = answer
+            while told in found:
+                report.rows += found[told].rows
+                report.left_out += found[told].left_out
+                report.without_kernel += found[told].without_kernel
+                for row in found[told].rows:
+                    on_row(row)
+                told += 1
     tell()
     report.elapsed = time.monotonic() - started
     return report

@@ -3,6 +3,7 @@
 import importlib
 import sys
 from concurrent.futures import BrokenExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,12 +56,12 @@ def told_by(report: Report) -> list[Row]:
 
 
 @pytest.mark.slow
-def test_the_report_is_that_of_a_run_in_one_process(declare):
+def test_the_report_is_that_of_a_run_in_one_process(declare, monkeypatch):
     operators = declare(cl_right=RIGHT, cl_wrong=WRONG, cl_ends=ENDS)
     told = []
     options = {"select": ["reference"], "examples": 3, "seed": 5}
-    lanes = Lanes(LocalLane, 2, 2)
-    found = cluster.run_in_lanes(operators, lanes, say=print, on_row=told.append, **options)
+    monkeypatch.setattr(cluster, "lanes_of", lambda *_: nullcontext(Lanes(LocalLane, 2, 2)))
+    found = cluster.run_on_ray(operators, "", say=print, on_row=told.append, **options)
     expected = checks.run(operators, **options)
     assert found.rows == told
     assert told_by(found) == told_by(expected)
@@ -83,12 +84,13 @@ def looked(monkeypatch):
 
     FakeLane.opened = []
     monkeypatch.setattr(cluster, "run", look)
+    monkeypatch.setattr(cluster, "lanes_of", lambda *_: nullcontext(Lanes(FakeLane, 2, 2)))
     monkeypatch.setattr(cluster, "keep_workers", lambda: None)
     return calls
 
 
 def run(operators, **options):
-    return cluster.run_in_lanes(operators, Lanes(FakeLane, 2, 2), examples=7, **options)
+    return cluster.run_on_ray(operators, "", examples=7, **options)
 
 
 def test_each_operator_has_its_rows_once_and_in_order_where_processes_end(declare, looked):
