@@ -228,11 +228,12 @@ def show_quantity(value: float, units: Sequence[tuple[str, float]]) -> str:
     """Format a number with three digits, in the largest unit in which it is at least 1."""
     for name, size in units:
         if abs(value) >= size or name == units[-1][0]:
-            return f"{_digits(value / size)} {name}"
+            return f"{show_number(value / size)} {name}"
     raise AssertionError
 
 
-def _digits(value: float) -> str:
+def show_number(value: float) -> str:
+    """Format a number with three digits, of which two at most are behind the point."""
     if abs(value) >= 100:
         return f"{value:.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

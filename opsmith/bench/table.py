@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from opsmith.bench.compare import Change
-from opsmith.bench.figures import Figure, show_bytes, show_operations, show_seconds
+from opsmith.bench.figures import Figure, show_bytes, show_number, show_operations, show_seconds
 from opsmith.bench.machine import Machine
 from opsmith.kernels import HOST
 
@@ -157,11 +157,7 @@ def _changes_table(changes: Sequence[Change]) -> Any:
 
 def _short(value: float) -> str:
     """Format a number with two or three digits."""
-    if value >= 100:
-        return f"{value:.0f}"
-    return (
-        f"{value:.2f}" if 0.1 <= value < 10 else f"{value:.1f}" if value >= 10 else f"{value:.2g}"
-    )
+    return show_number(value) if value >= 0.1 else f"{value:.2g}"
 
 
 def _percent(part: float) -> str:
