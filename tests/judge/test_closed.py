@@ -10,7 +10,7 @@ import pytest
 from test_snapshot import written
 
 from opsmith.judge.closed import closed
-from opsmith.judge.snapshot import take
+from opsmith.judge.snapshot import collect
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def files(tmp_path):
             "closed_late.py": "A = 1\n",
         },
     )
-    return take(place / "closed_spec.py", tmp_path / "copy")
+    return collect(place / "closed_spec.py").copy_to(tmp_path / "copy")
 
 
 @pytest.fixture
