@@ -142,9 +142,9 @@ def cases(
         The arguments by name; tensors on the CPU, some of which are not contiguous.
     """
     from opsmith.checks.cases.layouts import LAYOUTS
-    from opsmith.checks.cases.sampling import Wanted
     from opsmith.checks.cases.settings import Settings
     from opsmith.checks.cases.subject import subjects_of
+    from opsmith.checks.cases.wanted import Wanted
     from opsmith.checks.trial.trial import Trial
 
     found: list[dict[str, Any]] = []

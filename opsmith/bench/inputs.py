@@ -20,10 +20,11 @@ from torch import Tensor
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.dependencies import readers_last
 from opsmith.checks.cases.integer_runs import NoValue
-from opsmith.checks.cases.sampling import Wanted, cases
+from opsmith.checks.cases.sampling import cases
 from opsmith.checks.cases.search import search
 from opsmith.checks.cases.subject import Subject, registered
 from opsmith.checks.cases.values import fill
+from opsmith.checks.cases.wanted import Wanted
 from opsmith.checks.isolation.wire import describe_arguments
 from opsmith.errors import ArgumentError, OpsmithError
 from opsmith.operators import Operator

@@ -28,6 +28,7 @@ from opsmith.signature.parameters import (
 from opsmith.signature.sizes import conditions, expressions
 from opsmith.signature.sizes.conditions import Condition, SizeComparison, decided
 from opsmith.signature.sizes.shapes import Fixed, Variadic, bound_by
+from opsmith.untyped import Untyped
 
 # Sizes may be symbolic while tracing, so every int is declared as SymInt.
 _KINDS = {"int": "SymInt", "float": "float", "bool": "bool", "str": "str"}
@@ -61,7 +62,7 @@ class Signature:
     where: tuple[str, ...] = ()
     doc: str = field(default="", compare=False)
 
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+    def _repr_pretty_(self, printer: Untyped, cycle: bool) -> None:
         """Print the name alone where Hypothesis, in each search, describes what it draws from."""
         printer.text(self.qualname)
 

@@ -23,7 +23,7 @@ from opsmith.checks.cases.boundary_values import (
     takes,
 )
 from opsmith.checks.cases.dependencies import scalars_in_shapes
-from opsmith.checks.cases.sampling import Wanted
+from opsmith.checks.cases.wanted import Wanted
 from opsmith.operators.core.arguments import DTYPES
 from opsmith.signature import Parameter, ScalarType, SequenceType, Signature, TensorType
 from opsmith.signature.constraints import ValueRange

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.cases.case import Case, show_shape
-from opsmith.checks.cases.sampling import Wanted, cases
+from opsmith.checks.cases.sampling import cases
 from opsmith.checks.cases.search import search
 from opsmith.checks.cases.values import fill
+from opsmith.checks.cases.wanted import Wanted
 from opsmith.errors import OpsmithError
 from opsmith.operators.core.arguments import DTYPES, dtype_name
 from opsmith.signature import Parameter, Signature, TensorInfo, bind, result_shapes

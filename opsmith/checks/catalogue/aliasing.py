@@ -10,7 +10,7 @@ from torch import Tensor
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.layouts import CONTIGUOUS, SLICED
-from opsmith.checks.cases.sampling import Wanted
+from opsmith.checks.cases.wanted import Wanted
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.compat.torch_autograd import version_of

@@ -18,8 +18,8 @@ from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.cohorts import Cohort
 from opsmith.checks.cases.failure import Failure, Inapplicable, need_emulators
 from opsmith.checks.cases.layouts import LAYOUTS
-from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.cases.subject import Subject
+from opsmith.checks.cases.wanted import Wanted
 from opsmith.checks.catalogue import memory_safety
 from opsmith.checks.harness import Called, Phase, ptxas
 from opsmith.checks.numerics.comparison import compare, same_bits

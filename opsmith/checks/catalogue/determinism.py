@@ -12,8 +12,8 @@ from torch import Tensor
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.reruns.registered_cases import shown_shapes
-from opsmith.checks.cases.sampling import SIZES, Wanted
 from opsmith.checks.cases.subject import REFERENCE
+from opsmith.checks.cases.wanted import SIZES, Wanted
 from opsmith.checks.numerics import loop_sizes
 from opsmith.checks.numerics.comparison import compare, difference, same_bits
 from opsmith.checks.numerics.gradients import has_gradient

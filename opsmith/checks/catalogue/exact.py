@@ -15,8 +15,8 @@ from opsmith.checks import harness
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure, Inapplicable
 from opsmith.checks.cases.reference_call import run_reference
-from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.cases.subject import Subject, is_float
+from opsmith.checks.cases.wanted import Wanted
 from opsmith.checks.catalogue.memory_safety import compiled
 from opsmith.checks.harness import Elements, Fault, Phase
 from opsmith.checks.numerics.exact import arrays, language

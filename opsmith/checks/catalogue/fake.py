@@ -11,7 +11,7 @@ from torch import Tensor
 from opsmith.checks.cases.case import Case, show_shape
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.layouts import LAYOUTS
-from opsmith.checks.cases.sampling import DYNAMIC_SIZES, Wanted
+from opsmith.checks.cases.wanted import DYNAMIC_SIZES, Wanted
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.compat.torch_modules import FAKES

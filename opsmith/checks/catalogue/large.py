@@ -16,7 +16,7 @@ from opsmith.checks.cases.case import show_tensor
 from opsmith.checks.cases.failure import Failure, Inapplicable
 from opsmith.checks.cases.large_calls import LargeCall, bytes_of, large_calls, small_case, whole
 from opsmith.checks.cases.reference_call import run_reference
-from opsmith.checks.cases.sampling import Wanted
+from opsmith.checks.cases.wanted import Wanted
 from opsmith.checks.numerics.comparison import compare
 from opsmith.checks.numerics.oracle import Expected
 from opsmith.checks.numerics.selections import selection_of

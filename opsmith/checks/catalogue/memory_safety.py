@@ -14,8 +14,8 @@ from torch import Tensor
 from opsmith.checks import harness
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
-from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.cases.subject import Subject, subjects_of
+from opsmith.checks.cases.wanted import Wanted
 from opsmith.checks.harness import Called, Fault, Phase
 from opsmith.checks.numerics.comparison import same_bits
 from opsmith.checks.protocol import define_check

@@ -20,7 +20,7 @@ from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure, Inapplicable
 from opsmith.checks.cases.integer_runs import NoValue
 from opsmith.checks.cases.large_calls import LargeCall, bytes_of, large_calls, small_case, whole
-from opsmith.checks.cases.sampling import Wanted
+from opsmith.checks.cases.wanted import Wanted
 from opsmith.checks.catalogue import memory_safety
 from opsmith.checks.catalogue.cuda import build_emulated, kernels_in_cuda
 from opsmith.checks.harness import Fault, Phase

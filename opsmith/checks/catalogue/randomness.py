@@ -10,8 +10,8 @@ from torch import Tensor
 from opsmith import philox
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
-from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.cases.subject import subjects_of
+from opsmith.checks.cases.wanted import Wanted
 from opsmith.checks.numerics.comparison import same_bits
 from opsmith.checks.numerics.statistics import dependence, off_distribution
 from opsmith.checks.protocol import define_check

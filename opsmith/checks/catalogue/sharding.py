@@ -11,7 +11,7 @@ from torch import Tensor
 
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
-from opsmith.checks.cases.sampling import Wanted
+from opsmith.checks.cases.wanted import Wanted
 from opsmith.checks.numerics.comparison import same_bits
 from opsmith.checks.numerics.gradients import has_gradient, is_differentiable, leaves_of
 from opsmith.checks.numerics.oracle import Expected, RefusedError, require_accepted

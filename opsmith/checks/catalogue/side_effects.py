@@ -17,7 +17,7 @@ from torch import Tensor
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.reruns.registered_cases import alike
-from opsmith.checks.cases.sampling import SIZES, Wanted
+from opsmith.checks.cases.wanted import SIZES, Wanted
 from opsmith.checks.catalogue import memory_safety
 from opsmith.checks.harness import Phase
 from opsmith.checks.isolation.fork_detection import forking_fails

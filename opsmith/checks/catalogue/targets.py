@@ -13,8 +13,8 @@ from torch import Tensor
 from opsmith.checks.cases.broken_conditions import Broken, broken_conditions
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
-from opsmith.checks.cases.sampling import DYNAMIC_SIZES, Wanted
 from opsmith.checks.cases.subject import is_float
+from opsmith.checks.cases.wanted import DYNAMIC_SIZES, Wanted
 from opsmith.checks.exports.constant_coverage import telling_cases
 from opsmith.checks.exports.export_comparison import ModelExports
 from opsmith.checks.isolation.import_location import module_of

@@ -14,7 +14,7 @@ from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.reference_call import run_reference
 from opsmith.checks.cases.reruns.registered_cases import shown_shapes
-from opsmith.checks.cases.sampling import DYNAMIC_SIZES, Wanted
+from opsmith.checks.cases.wanted import DYNAMIC_SIZES, Wanted
 from opsmith.checks.exports.wrapper_modules import dynamic_shape
 from opsmith.checks.numerics.gradients import (
     has_gradient,

@@ -12,7 +12,7 @@ from torch import Tensor
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure, Inapplicable
 from opsmith.checks.cases.reruns.registered_cases import alike
-from opsmith.checks.cases.sampling import Wanted
+from opsmith.checks.cases.wanted import Wanted
 from opsmith.checks.numerics.oracle import Expected, RefusedError
 from opsmith.checks.protocol import PLAIN_CALLS, define_check
 from opsmith.checks.trial.trial import Trial

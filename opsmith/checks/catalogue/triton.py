@@ -11,8 +11,8 @@ from opsmith.checks.cases import cohorts
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.layouts import LAYOUTS
-from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.cases.subject import Subject
+from opsmith.checks.cases.wanted import Wanted
 from opsmith.checks.numerics.comparison import same_bits
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial.trial import Trial

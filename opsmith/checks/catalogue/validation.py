@@ -13,8 +13,8 @@ from torch import Tensor
 from opsmith.checks.cases.broken_conditions import broken_conditions
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
-from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.cases.violations import violations
+from opsmith.checks.cases.wanted import Wanted
 from opsmith.checks.isolation.call_ways import AUTOCAST, Call, ways
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial.trial import Trial

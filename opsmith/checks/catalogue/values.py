@@ -25,7 +25,7 @@ from opsmith.checks.cases.layouts import (
     SLICED,
     TRANSPOSED,
 )
-from opsmith.checks.cases.sampling import SIZES, Wanted
+from opsmith.checks.cases.wanted import SIZES, Wanted
 from opsmith.checks.isolation.call_ways import WAYS, described
 from opsmith.checks.numerics import loop_sizes
 from opsmith.checks.numerics.comparison import compare, same_bits

@@ -21,8 +21,9 @@ from torch import Tensor
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.reference_call import run_reference
 from opsmith.checks.cases.reruns.registered_cases import MODEST
-from opsmith.checks.cases.sampling import Wanted, cases
+from opsmith.checks.cases.sampling import cases
 from opsmith.checks.cases.search import search
+from opsmith.checks.cases.wanted import Wanted
 from opsmith.checks.numerics.torch_threads import threads
 from opsmith.checks.trial.trial import Trial
 from opsmith.signature import Parameter, Signature

@@ -16,8 +16,9 @@ from hypothesis import reject
 
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.reference_call import run_reference
-from opsmith.checks.cases.sampling import Wanted, cases
+from opsmith.checks.cases.sampling import cases
 from opsmith.checks.cases.search import search
+from opsmith.checks.cases.wanted import Wanted
 from opsmith.compat.torch_tracing import TorchDispatchMode
 from opsmith.operators import Operator
 from opsmith.signature import bind

@@ -20,9 +20,10 @@ from opsmith.checks.cases.reruns.registered_cases import (
     spread,
 )
 from opsmith.checks.cases.reruns.stored_cases import given_cases
-from opsmith.checks.cases.sampling import SIZES, Wanted, cases, pairs
+from opsmith.checks.cases.sampling import cases, pairs
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import Subject
+from opsmith.checks.cases.wanted import SIZES, Wanted
 from opsmith.checks.report.case_counts import CaseCounts
 from opsmith.checks.trial.case_runner import CaseRunner, NothingTakenError
 from opsmith.checks.trial.case_sampler import CaseSampler

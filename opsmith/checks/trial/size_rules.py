@@ -15,7 +15,7 @@ from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.disagreement import sizes_of
 from opsmith.checks.cases.failure import SIZES_TOLD, Failure
 from opsmith.checks.cases.reruns.registered_cases import size_of
-from opsmith.checks.cases.sampling import SIZES, Wanted
+from opsmith.checks.cases.wanted import SIZES, Wanted
 from opsmith.checks.numerics.oracle import RefusedError
 from opsmith.checks.trial.trial import Trial
 

@@ -10,9 +10,9 @@ from torch import Tensor
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure, Inapplicable, raised
 from opsmith.checks.cases.reruns.rerun_command import Replay
-from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import Subject
+from opsmith.checks.cases.wanted import Wanted
 from opsmith.checks.isolation.call_ways import PLAIN
 from opsmith.checks.numerics.comparison import compare
 from opsmith.checks.numerics.oracle import Expected

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
-from opsmith.checks.cases.sampling import Wanted
+from opsmith.checks.cases.wanted import Wanted
 from opsmith.checks.numerics import loop_sizes
 from opsmith.checks.numerics.comparison import same_bits
 from opsmith.checks.numerics.gradients import (

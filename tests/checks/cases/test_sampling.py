@@ -12,9 +12,10 @@ import opsmith
 from opsmith import Between, Extent, Index, checks, testing
 from opsmith.checks.cases import layouts, sampling
 from opsmith.checks.cases.case import show_tensor
-from opsmith.checks.cases.sampling import DYNAMIC_SIZES, Wanted, pairs
+from opsmith.checks.cases.sampling import pairs
 from opsmith.checks.cases.search import search
 from opsmith.checks.cases.subject import subjects_of
+from opsmith.checks.cases.wanted import DYNAMIC_SIZES, Wanted
 from opsmith.checks.numerics.oracle import RefusedError
 from opsmith.checks.report.rows import Row
 from opsmith.checks.row_history import FirstToTell, History, not_run

@@ -14,8 +14,8 @@ from torch import Tensor
 import opsmith
 from opsmith import Between, Index, checks
 from opsmith.checks.cases import sampling
-from opsmith.checks.cases.sampling import DYNAMIC_SIZES, Wanted
 from opsmith.checks.cases.search import search
+from opsmith.checks.cases.wanted import DYNAMIC_SIZES, Wanted
 from opsmith.kernels.codegen.validation import ValidationCode
 from opsmith.operators.core.arguments import describe
 from opsmith.signature import bind, signature_of

@@ -13,8 +13,8 @@ import opsmith
 from opsmith import Between, checks
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.layouts import EXPANDED
-from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.cases.subject import subjects_of
+from opsmith.checks.cases.wanted import Wanted
 from opsmith.checks.trial.trial import Settings, Trial
 from opsmith.signature.items import ItemSizes
 

@@ -13,7 +13,7 @@ from torch import Tensor
 import opsmith
 from opsmith import Index, Sorted
 from opsmith.checks.cases.large_calls import large_calls, small_case
-from opsmith.checks.cases.sampling import Wanted
+from opsmith.checks.cases.wanted import Wanted
 
 FAULTS = Path(__file__).parents[2] / "faults"
 HERE = Path(__file__).with_name("narrow_index")

@@ -13,8 +13,8 @@ from torch import Tensor
 
 import opsmith
 from opsmith import checks
-from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.cases.subject import subjects_of
+from opsmith.checks.cases.wanted import Wanted
 from opsmith.checks.exports.constant_coverage import MOST, facts, telling_cases
 from opsmith.checks.trial.trial import Trial
 

@@ -8,8 +8,9 @@ import opsmith
 from opsmith import checks
 from opsmith.checks.cases.cohorts import large, sizes
 from opsmith.checks.cases.reruns.registered_cases import size_of
-from opsmith.checks.cases.sampling import Wanted, cases
+from opsmith.checks.cases.sampling import cases
 from opsmith.checks.cases.search import search
+from opsmith.checks.cases.wanted import Wanted
 from opsmith.checks.numerics.loop_sizes import largest_sizes
 from opsmith.signature import signature_of
 

@@ -13,8 +13,8 @@ from torch.autograd.gradcheck import GradcheckError
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.reference_call import run_reference
-from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.cases.subject import is_float
+from opsmith.checks.cases.wanted import Wanted
 from opsmith.checks.catalogue.gradients.gradient import need_gradient
 from opsmith.checks.numerics.gradients import (
     is_differentiable,

@@ -12,7 +12,7 @@ from torch.func import grad, jvp, vjp
 
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.reference_call import run_reference
-from opsmith.checks.cases.sampling import Wanted
+from opsmith.checks.cases.wanted import Wanted
 from opsmith.checks.catalogue.gradients.double_backward import (
     EXAMPLES,
     WEIGHTS,
