@@ -102,7 +102,7 @@ class Communication(TorchDispatchMode):
 
     def __torch_dispatch__(
         self, func: Untyped, types: Untyped, args: Value = (), kwargs: Value = None
-    ) -> Untyped:
+    ) -> object:
         # DTensor has its turn first, and calls the collectives with tensors of the rank.
         if any(kind.__name__ == "DTensor" for kind in types):
             return NotImplemented

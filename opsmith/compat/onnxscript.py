@@ -9,7 +9,6 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 from opsmith.compat.patch import Patch
-from opsmith.untyped import Untyped
 
 
 def constants_compared_by(is_close: Callable[..., bool]) -> Patch:
@@ -28,7 +27,7 @@ def constants_compared_by(is_close: Callable[..., bool]) -> Patch:
 
         return _matcher
 
-    def changed(module: object) -> Untyped:
+    def changed(module: object) -> object:
         return SimpleNamespace(**{**vars(module), "isclose": is_close})
 
     return Patch(matcher, "math", changed)

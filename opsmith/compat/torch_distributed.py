@@ -51,7 +51,7 @@ def group_without_others(count: int, rank: int = 0) -> Iterator[None]:
         dist.destroy_process_group()
 
 
-def as_every_rank(count: int) -> AbstractContextManager[Untyped]:
+def as_every_rank(count: int) -> AbstractContextManager[object]:
     """Run operations in a block for every rank of a group, in this process; nothing is sent.
 
     Private: ``torch.distributed._local_tensor.LocalTensorMode``, since 2.10. Without it, the row
@@ -95,7 +95,7 @@ def of_each_rank(tensor: Tensor) -> list[Tensor]:
     return [tensor._local_tensors[rank] for rank in sorted(tensor._local_tensors)]
 
 
-def outside_modes() -> AbstractContextManager[Untyped]:
+def outside_modes() -> AbstractContextManager[object]:
     """Run operations in a block on plain tensors, without the modes that are active.
 
     Private: ``torch.utils._python_dispatch._disable_current_modes``, since 2.10.

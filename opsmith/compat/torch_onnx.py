@@ -22,7 +22,7 @@ _REGISTRATION = "torch.onnx._internal.torchscript_exporter.registration"
 _GLOBALS = "torch.onnx._internal.torchscript_exporter._globals"
 
 
-def registered_symbolics(name: str) -> dict[int, Callable[..., Untyped]]:
+def registered_symbolics(name: str) -> dict[int, Callable[..., object]]:
     """Return the functions given to ``torch.onnx.register_custom_op_symbolic``, by opset.
 
     Private: ``torch.onnx._internal.torchscript_exporter.registration.registry``, whose groups store
@@ -116,7 +116,7 @@ def constant(value: object, kind: str, name: str) -> Untyped:
     return symbolic_helper._get_const(value, kind, name)
 
 
-def parsed(value: object, kind: Literal["b", "f"]) -> Untyped:
+def parsed(value: object, kind: Literal["b", "f"]) -> object:
     """Return an argument as a Python value, as ``@parse_args`` does.
 
     Private: ``torch.onnx.symbolic_helper._parse_arg``. Without it, opsmith cannot refuse the modes
@@ -149,7 +149,7 @@ def is_absent(value: object) -> bool:
     return bool(symbolic_helper._is_none(value))
 
 
-def summed(graph: Untyped, value: object, axis: int, *, kept: bool) -> Untyped:
+def summed(graph: Untyped, value: object, axis: int, *, kept: bool) -> object:
     """Make the node of a sum along one dimension, which opsets write in two ways.
 
     Private: ``torch.onnx.symbolic_helper._reducesum_helper``. Without it,
@@ -193,7 +193,7 @@ def record(value: Untyped, dtype: torch.dtype, sizes: Untyped) -> None:
     value.setType(type_ if sizes is None else type_.with_sizes(sizes))
 
 
-def absent(graph: Untyped) -> Untyped:
+def absent(graph: Untyped) -> object:
     """Make the value of an absent argument.
 
     Private: ``torch._C.NoneType.get``. Without it, TorchScript exports no optional inputs.

@@ -106,7 +106,7 @@ def asks_for_values(error: BaseException) -> bool:
     return isinstance(error, GuardOnDataDependentSymNode | DataDependentOutputException)
 
 
-def functional_mode() -> Untyped:
+def functional_mode() -> object:
     """Return the class of the block in which traces replace writes into tensors.
 
     Private: ``torch._subclasses.functional_tensor.FunctionalTensorMode``. Without it, a compiler
@@ -150,7 +150,7 @@ def capturing_triton(enabled: bool) -> AbstractContextManager[None]:
     return set_wrap_triton_enabled(enabled)
 
 
-def method_call() -> Untyped:
+def method_call() -> object:
     """Return the operator that calls a method of a custom class in an exported program.
 
     Private: ``torch._higher_order_ops.torchbind.call_torchbind``. Without it, no model with a
@@ -171,7 +171,7 @@ def is_fake_object(value: object) -> bool:
     return isinstance(value, FakeScriptObject)
 
 
-def core_decompositions() -> dict[Untyped, Callable[..., Untyped]]:
+def core_decompositions() -> dict[object, Callable[..., object]]:
     """Return PyTorch's decompositions to its core operators, by overload.
 
     Private: ``torch._decomp.core_aten_decompositions``. Without it, no derivative is translated to
@@ -214,7 +214,7 @@ def backend(name: str) -> Untyped:
     return torch._dynamo.lookup_backend(name)
 
 
-def noting_backend(graphs: list[Untyped]) -> Untyped:
+def noting_backend(graphs: list[object]) -> Untyped:
     """Return a backend of torch.compile that runs ATen graphs, and adds each to a list.
 
     The graphs of the backward are among them.

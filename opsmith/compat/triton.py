@@ -23,23 +23,23 @@ def _kernels() -> object:
     return jit.JITFunction
 
 
-def _autotuned() -> Untyped:
+def _autotuned() -> object:
     from triton.runtime import autotuner
 
     return autotuner.Autotuner
 
 
-def launches_by(make: Callable[[Untyped], object]) -> Patch:
+def launches_by(make: Callable[[object], object]) -> Patch:
     """Return a block in which kernels are launched by another function."""
     return Patch(_kernels, "run", make)
 
 
-def calls_by(make: Callable[[Untyped], object]) -> Patch:
+def calls_by(make: Callable[[object], object]) -> Patch:
     """Return a block in which a function that a kernel calls is called by another function."""
     return Patch(_kernels, "__call__", make)
 
 
-def autotuned_launches_by(make: Callable[[Untyped], object]) -> Patch:
+def autotuned_launches_by(make: Callable[[object], object]) -> Patch:
     """Return a block in which autotuned kernels are launched by another function."""
     return Patch(_autotuned, "run", make)
 
@@ -60,7 +60,7 @@ def _indexed(patch_tensor: Untyped) -> object:
 numbers_as_bounds = Patch(_interpreter, "_patch_lang_tensor", _indexed)
 
 
-def memory_by(make: Callable[[Untyped], object]) -> Patch:
+def memory_by(make: Callable[[object], object]) -> Patch:
     """Return a block in which interpreted programs access memory through another object.
 
     Private: ``triton.runtime.interpreter._interpreter``, which loads and stores. Without it,
@@ -78,7 +78,7 @@ def programs_by(make: Callable[[Untyped], object]) -> Patch:
     return Patch(lambda: _interpreter().interpreter_builder, "set_grid_idx", make)
 
 
-def called(function: Untyped, args: Args, kwargs: Arguments) -> Untyped:
+def called(function: Untyped, args: Args, kwargs: Arguments) -> object:
     """Call a function that an interpreted kernel calls.
 
     Private: ``triton.runtime.interpreter._patch_lang``. Without it, kernels that call functions are

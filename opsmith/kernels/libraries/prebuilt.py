@@ -81,7 +81,7 @@ def listed(path: Path, qualname: str, device: str) -> list[Mapping[str, Json]]:
     return found if unchanged else []
 
 
-def gates(folder: Path) -> list[Mapping[str, Json]]:
+def gates(folder: Path) -> list[Mapping[str, object]]:
     """Return the list's entries for the gates of a package.
 
     Args:

@@ -178,7 +178,7 @@ class Toolset:
         return any(path.is_relative_to(folder) for folder in folders)
 
 
-def compiler_facts(compiler: Compiler) -> list[Json]:
+def compiler_facts(compiler: Compiler) -> list[object]:
     """Return the properties of a compiler that decide its output."""
     return [compiler.path, compiler.version, compiler.flags, compiler.link_flags]
 

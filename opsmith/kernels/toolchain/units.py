@@ -12,7 +12,6 @@ from pathlib import Path
 
 from opsmith.kernels.toolchain.compilers import Compiler, Toolset, compiler_facts
 from opsmith.system.files import cache_folder, digest, key_of, write_atomically
-from opsmith.untyped import Json
 
 INCLUDE = Path(__file__).parents[1] / "include"
 SOURCE_SUFFIXES = (".cpp", ".cc", ".cxx", ".c")
@@ -61,7 +60,7 @@ class CMakeLanguage:
     options: tuple[str, ...] = ()
     torch_libraries: tuple[str, ...] = ()
 
-    def facts(self) -> list[Json]:
+    def facts(self) -> list[object]:
         """Return everything in this that decides the result of a build, as a JSON value."""
         return [self.name, compiler_facts(self.compiler), self.architectures, self.options]
 

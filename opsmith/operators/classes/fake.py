@@ -46,7 +46,7 @@ def register(owner: Owner) -> None:
     methods: dict[str, object] = {
         method.name: _fake_method(owner, method) for method in owner.model.methods
     }
-    fake: Value = type(
+    fake: object = type(
         f"Fake{owner.model.name}",
         (_FakeObject,),
         {**methods, "__obj_unflatten__": classmethod(lambda cls, flattened: cls(dict(flattened)))},

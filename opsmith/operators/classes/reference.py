@@ -56,7 +56,7 @@ def make_state(
     values: Arguments,
     method: str = "",
     changes: Sequence[str] = (),
-) -> Value:
+) -> object:
     """Create an object of a `state_type` with `values` as its fields."""
     state: object = object.__new__(kind)
     for field in fields:
@@ -112,7 +112,7 @@ class Reference:
         self.__annotations__ = dict(annotations)
         self.__signature__ = inspect.Signature(list(parameters))
 
-    def __call__(self, *args: Value, **kwargs: object) -> Value:
+    def __call__(self, *args: Value, **kwargs: object) -> object:
         """Run the method on an object created from the first arguments."""
         count = len(self._fields)
         values = {f.name: v for f, v in zip(self._fields, args[:count], strict=False)}
@@ -138,7 +138,7 @@ class Reference:
     def _says(self, field: str) -> str:
         return f"{self._label}: the reference set {field!r} to"
 
-    def _results(self, returned: object, device: torch.device) -> list[Value]:
+    def _results(self, returned: object, device: torch.device) -> list[object]:
         label = f"{self._label}: the reference returned"
         if not self._returns:
             if returned is not None:

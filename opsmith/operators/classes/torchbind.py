@@ -128,7 +128,7 @@ class _Lowering:
         values = [node.meta.get("val") for node in self.graph.nodes]
         self.fake_mode = fake_mode_of([v for v in values if isinstance(v, Tensor)])
         # Each object's fields in the graph: constants, and nodes for tensors.
-        self.fields: dict[str, dict[str, Value]] = {}
+        self.fields: dict[str, dict[str, object]] = {}
 
     def run(self) -> ExportedProgram:
         for node in list(self.graph.nodes):

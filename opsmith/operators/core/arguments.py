@@ -136,14 +136,14 @@ def memory_of(tensor: Tensor) -> int:
     return storage_id(tensor.untyped_storage())
 
 
-def map_tensors(value: Value, change: Callable[[Tensor], object]) -> Value:
+def map_tensors(value: Value, change: Callable[[Tensor], object]) -> object:
     """Return an argument with `change` applied to the tensor, or to each tensor of the list."""
     if isinstance(value, Tensor):
         return change(value)
     return [change(item) for item in value] if holds_tensors(value) else value
 
 
-def with_own_lists(arguments: Arguments) -> dict[str, Value]:
+def with_own_lists(arguments: Arguments) -> dict[str, object]:
     """Return `arguments` with every list copied, as the dispatcher does for each call.
 
     The called function may change its list: ``PIL.Image.paste`` extends two numbers to four.
@@ -155,7 +155,7 @@ def with_own_lists(arguments: Arguments) -> dict[str, Value]:
 
 def map_named_tensors(
     arguments: Arguments, change: Callable[[str, Tensor], object]
-) -> dict[str, Value]:
+) -> dict[str, object]:
     """Return `arguments` with ``change(name, tensor)`` for each tensor (``x``, ``xs[0]``)."""
     found: dict[str, object] = {}
     for name, value in arguments.items():

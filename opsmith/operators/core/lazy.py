@@ -11,7 +11,7 @@ def late(make: Callable[[], Callable[..., object]]) -> Callable[..., Value]:
     """Return a function that calls the function which `make` returns, created on the first call."""
     made: Callable[..., object] | None = None
 
-    def call(*args: object, **kwargs: object) -> Value:
+    def call(*args: object, **kwargs: object) -> object:
         nonlocal made
         if made is None:
             made = make()

@@ -117,7 +117,7 @@ def _scalar_key(value: object) -> object:
     return value, type(value)
 
 
-def result_test(signature: Signature) -> Callable[[Args, Valid, Value], bool]:
+def result_test(signature: Signature) -> Callable[[Args, Valid, object], bool]:
     """Return a quick test of a Python kernel's results, given the arguments and their facts.
 
     If the test fails, something may be wrong, and `checked_results` has to decide.
@@ -145,7 +145,7 @@ def result_test(signature: Signature) -> Callable[[Args, Valid, Value], bool]:
 
 def checked_results(
     signature: Signature, arguments: Arguments, valid: Valid, returned: object, kernel: str
-) -> Value:
+) -> object:
     """Compare a Python kernel's results with the declaration, and return them made contiguous.
 
     The fake kernel promises contiguous results that share no memory with the arguments.

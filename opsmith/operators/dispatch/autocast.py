@@ -14,7 +14,6 @@ from opsmith.errors import DeclarationError
 from opsmith.operators.core.arguments import dtype_name, each_tensor
 from opsmith.signature import Parameter, Signature
 from opsmith.signature.dtypes import FLOATING
-from opsmith.untyped import Value
 
 if TYPE_CHECKING:
     from opsmith.operators.core.operator import Operator
@@ -92,7 +91,7 @@ def _by_variable(signature: Signature) -> list[list[Parameter]]:
     ]
 
 
-def promoting_kernel(operator: Operator, key: str) -> Callable[..., Value]:
+def promoting_kernel(operator: Operator, key: str) -> Callable[..., object]:
     """Return the autocast kernel that casts the tensors of a dtype variable to the widest dtype.
 
     Under autocast some inputs are already half precision and others are not. The signature requires
@@ -123,7 +122,7 @@ def _widest(values: Iterable[object]) -> torch.dtype | None:
     return widest
 
 
-def casting_kernel(operator: Operator, key: str, casts: Casts) -> Callable[..., Value]:
+def casting_kernel(operator: Operator, key: str, casts: Casts) -> Callable[..., object]:
     """Return the autocast kernel that casts floating tensors to the dtypes that `casts` says.
 
     A tensor that cannot have the dtype stays as it is.
@@ -135,7 +134,7 @@ def casting_kernel(operator: Operator, key: str, casts: Casts) -> Callable[..., 
 
 
 def _casting_kernel(
-    operator: Operator, key: str, targets: Callable[[dict[str, Value]], dict[str, torch.dtype]]
+    operator: Operator, key: str, targets: Callable[[dict[str, object]], dict[str, torch.dtype]]
 ) -> Callable[..., object]:
     exclude = key_set(key)
 

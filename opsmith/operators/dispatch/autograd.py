@@ -68,7 +68,7 @@ _WRAPPER = once_differentiable(lambda ctx: None).__code__  # one for every decor
 _LEVEL = 0
 
 
-def kernel(operator: Operator) -> Callable[..., Value]:
+def kernel(operator: Operator) -> Callable[..., object]:
     """Return the kernel for the Autograd key; its first argument is the keyset."""
     overload = operator.overload
     slow = late(lambda: derivative_kernel(operator))
@@ -82,7 +82,7 @@ def kernel(operator: Operator) -> Callable[..., Value]:
     return autograd
 
 
-def derivative_kernel(operator: Operator) -> Callable[..., Value]:
+def derivative_kernel(operator: Operator) -> Callable[..., object]:
     """Return the kernel for calls that are known to need a derivative or to carry tangents."""
     from opsmith.operators.dispatch.ranks.sharding import call_on_parts, takes_dtensors
 
@@ -166,7 +166,7 @@ class _Nodes:
 
     def apply(
         self, keyset: object, args: Args, kwargs: Arguments, dual: Callable[[], object] | None
-    ) -> Value:
+    ) -> object:
         flat = Flat(self.operator.arguments(args, kwargs), self.tensors)
         call = RecordedCall(flat, keyset, dual)
         function: Value = self.function
@@ -180,7 +180,7 @@ class _Nodes:
             returned = function.apply(call, *call.flat.tensors)
         return call.structure(returned)
 
-    def forward(self, ctx: object, call: RecordedCall, *tensors: Tensor) -> Value:
+    def forward(self, ctx: object, call: RecordedCall, *tensors: Tensor) -> object:
         # Autograd calls this as under `torch.no_grad`. A trace would not let gradients reach what
         # is written so, and the transforms of `torch.func` around this one would record nothing.
         if self.mutated or in_transform():
@@ -219,7 +219,7 @@ class _Nodes:
         ctx.mark_dirty(*dirty)
         return call.flatten_with(output, dirty)
 
-    def jvp(self, ctx: Context, *tangents: object) -> Value:
+    def jvp(self, ctx: Context, *tangents: object) -> object:
         call = ctx._opsmith_call
         dual, call.dual = call.dual, None  # it keeps the arguments alive
         with recording():
@@ -236,7 +236,7 @@ class _Nodes:
             for tensor in (value if isinstance(value, list | tuple) else [value])
         ]
 
-    def backward(self, ctx: Context, *grads: Tensor) -> Value:
+    def backward(self, ctx: Context, *grads: Tensor) -> object:
         operator, call = self.operator, ctx._opsmith_call
         rule = operator.rule
         if rule.backward is not None:
@@ -287,7 +287,7 @@ class _Nodes:
         return tuple([at(needs, place) if place is not None else False for place in order])
 
 
-def increment_versions(operator: Operator) -> Callable[..., Value]:
+def increment_versions(operator: Operator) -> Callable[..., object]:
     """Return the ADInplaceOrView kernel of a mutating operator, which raises version counters.
 
     Autograd compares these counters to detect that a saved tensor was overwritten.
@@ -350,7 +350,7 @@ class _Refusing(torch.autograd.Function):
         ctx.name = inputs[0]
 
     @staticmethod
-    def backward(ctx: Context, *grads: Tensor) -> Value:
+    def backward(ctx: Context, *grads: Tensor) -> object:
         raise DifferentiationError(
             f"{ctx.name}: its gradient cannot be differentiated again: its backward is decorated "
             "with once_differentiable. Write the backward with operations that have gradients, or "

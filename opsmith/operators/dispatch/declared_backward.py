@@ -131,7 +131,7 @@ class _Saved:
 
     count: int | None
 
-    def taken(self, tensors: Value) -> Value:
+    def taken(self, tensors: Value) -> object:
         """Take this value from an iterator over the saved tensors."""
         return next(tensors) if self.count is None else [next(tensors) for _ in range(self.count)]
 

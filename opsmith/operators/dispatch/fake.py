@@ -49,7 +49,7 @@ def fake_kernel(signature: Signature) -> Callable[..., Value]:
 
         return checked_fake(signature, missing)
 
-    def fake(*args: object, **kwargs: object) -> Value:
+    def fake(*args: object, **kwargs: object) -> object:
         arguments = arguments_of(args, kwargs)
         bindings = bind(signature, describe(arguments, signature), check_size)
         sizes: dict[str, object] = {}
@@ -91,7 +91,7 @@ def as_returned(results: list[Tensor]) -> Value:
     return results[0] if len(results) == 1 else tuple(results)
 
 
-def checked_fake(signature: Signature, function: Callable[..., object]) -> Callable[..., Value]:
+def checked_fake(signature: Signature, function: Callable[..., object]) -> Callable[..., object]:
     """Return an author's fake kernel with a check that the arguments fit the signature.
 
     With it, tracing refuses the same calls as running does.

@@ -161,7 +161,7 @@ class PythonKernel:
 
         return run
 
-    def emulated(self, operator: RegisteredOperator, seed: int = 0) -> Callable[..., Value] | None:
+    def emulated(self, operator: RegisteredOperator, seed: int = 0) -> Callable[..., object] | None:
         """Return `None`: a Python function for another device cannot be emulated."""
         del operator, seed
         return None
@@ -224,7 +224,7 @@ class NativeKernel:
         """Return the generic dtypes of the loaded library; empty until it is loaded."""
         return () if self.library is None else self.library.dtypes()
 
-    def implementation(self, operator: RegisteredOperator) -> Callable[..., Value]:
+    def implementation(self, operator: RegisteredOperator) -> Callable[..., object]:
         """Return a function that builds on its first call, so that importing is cheap."""
         self.library = None
 
@@ -234,7 +234,7 @@ class NativeKernel:
 
         return build_then_run
 
-    def emulated(self, operator: RegisteredOperator, seed: int = 0) -> Callable[..., Value] | None:
+    def emulated(self, operator: RegisteredOperator, seed: int = 0) -> Callable[..., object] | None:
         """Return a function that compiles the kernel for the CPU on its first call, or `None`."""
         del seed
         source = self.source.language.emulated(self.source)

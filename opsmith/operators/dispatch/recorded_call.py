@@ -63,12 +63,12 @@ class Flat:
         for name in self.places:
             self.arguments[name] = None
 
-    def fill(self, tensors: Sequence[Tensor]) -> dict[str, Value]:
+    def fill(self, tensors: Sequence[Tensor]) -> dict[str, object]:
         """Return the arguments by name, with `tensors` in the places of the originals."""
         return {**self.arguments, **{name: at(tensors, p) for name, p in self.places.items()}}
 
 
-def at(values: Sequence[object], place: int | range | None) -> Value:
+def at(values: Sequence[object], place: int | range | None) -> object:
     """Return the value, or the list of values, at a place of `Flat.places`."""
     if place is None:
         return None
@@ -135,24 +135,24 @@ class RecordedCall:
         self.count = len(results)
         return (*results, *dirty)
 
-    def results_of(self, returned: Value) -> Value:
+    def results_of(self, returned: Value) -> object:
         """Return the results among the values that the node returned."""
         results = ((returned,) if isinstance(returned, Tensor) else returned)[: self.count]
         return results[0] if self.template is None and results else results or None
 
-    def written_grads(self, names: Sequence[str], grads: Sequence[Tensor]) -> list[Value]:
+    def written_grads(self, names: Sequence[str], grads: Sequence[Tensor]) -> list[object]:
         """Return the gradient of what each of these arguments holds after the call, or `None`."""
         by_place = dict(zip(self.dirty, grads, strict=True))
         every = [by_place.get(position) for position in range(self.flat.count)]
         return [at(every, self.flat.places[name]) for name in names]
 
-    def structure(self, returned: object) -> Value:
+    def structure(self, returned: object) -> object:
         """Restore the structure that `flatten` removed."""
         if self.template is None:
             return returned
         is_tuple, lengths = self.template
         rest = list(returned if isinstance(returned, tuple) else (returned,))
-        many: list[Value] = []
+        many: list[object] = []
         for length in lengths:
             if length is None:
                 many.append(rest.pop(0))
@@ -160,7 +160,7 @@ class RecordedCall:
                 many.append([rest.pop(0) for _ in range(length)])
         return tuple(many) if is_tuple else many[0]
 
-    def structured_grads(self, grads: Sequence[Tensor]) -> tuple[Value, ...]:
+    def structured_grads(self, grads: Sequence[Tensor]) -> tuple[object, ...]:
         """Return gradients of the results, in lists where the results are lists."""
         if self.template is None:
             return tuple(grads)

@@ -85,7 +85,7 @@ class _Leaving(TorchFunctionMode):
 
     def __torch_function__(
         self, function: Untyped, types: object, args: Value = (), kwargs: Value = None
-    ) -> Value:
+    ) -> object:
         name = getattr(function, "__name__", "")
         # Reading .data is the only attribute read (__get__) that leaves the graph.
         own = name in self._OUT and (name != "__get__" or function == data_of_tensor)

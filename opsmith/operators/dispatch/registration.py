@@ -291,7 +291,7 @@ class _BatchingLibrary(Library):
         super().__init__(signature.namespace, "FRAGMENT")
         self._signature = signature
 
-    def impl(self, op_name: object, fn: Value, *args: object, **kwargs: object) -> Value:
+    def impl(self, op_name: object, fn: Value, *args: object, **kwargs: object) -> object:
         """Register the kernel that calls the rule, with a check before it."""
         signature = self._signature
 

@@ -148,7 +148,7 @@ class TritonLauncher(PythonKernel):
 
         return launch
 
-    def emulated(self, operator: RegisteredOperator, seed: int = 0) -> Callable[..., Value]:
+    def emulated(self, operator: RegisteredOperator, seed: int = 0) -> Callable[..., object]:
         """Return a function that runs the kernel on CPU tensors in Triton's interpreter.
 
         The function raises `MissingDependencyError` if Triton is not installed, and `FaultError`

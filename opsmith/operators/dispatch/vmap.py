@@ -43,7 +43,7 @@ def batching_rule(operator: Operator) -> Callable[..., Value]:
     signature = operator.signature
     arguments_of = named(signature)
 
-    def rule(info: Untyped, in_dims: Sequence[object], *args: object, **kwargs: object) -> Value:
+    def rule(info: Untyped, in_dims: Sequence[object], *args: object, **kwargs: object) -> object:
         if signature.mutated:
             mutated = ", ".join(repr(parameter.name) for parameter in signature.mutated)
             raise OpsmithError(
@@ -64,7 +64,7 @@ def batching_rule(operator: Operator) -> Callable[..., Value]:
     return rule
 
 
-def checked_rule(signature: Signature, function: Callable[..., object]) -> Callable[..., Value]:
+def checked_rule(signature: Signature, function: Callable[..., object]) -> Callable[..., object]:
     """Return an author's batching rule with a check that each sample fits the signature."""
     arguments_of = named(signature)
 

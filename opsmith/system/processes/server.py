@@ -36,7 +36,7 @@ def each_request(requests: BinaryIO) -> Iterator[tuple[dict[str, Json], bytes]]:
 
 
 def answer_all(
-    requests: BinaryIO, answers: int, reply: Callable[[dict[str, Json], bytes], Reply]
+    requests: BinaryIO, answers: int, reply: Callable[[dict[str, object], bytes], Reply]
 ) -> None:
     """Answer requests until the input ends.
 

@@ -105,7 +105,7 @@ class Model:
                     "changes from call to call cannot be an input. Pass a tensor, or let the "
                     "number follow from a tensor's size."
                 )
-        out_leaves: list[Value] = []
+        out_leaves: list[object] = []
         for node in self._user_outputs:
             if isinstance(node, Node):
                 out_leaves.append(sum(isinstance(leaf, int) for leaf in out_leaves))

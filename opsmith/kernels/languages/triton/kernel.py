@@ -220,7 +220,7 @@ class TritonKernel:
 
     # --- functions of a call -----------------------------------------------------------------
 
-    def _functions(self) -> list[tuple[str, Callable[..., Value]]]:
+    def _functions(self) -> list[tuple[str, Callable[..., object]]]:
         every = [("grid", self.grid), ("meta", self.meta)]
         every += [(f"args[{name!r}]", value) for name, value in self.args.items()]
         return [(what, value) for what, value in every if callable(value)]
@@ -256,7 +256,7 @@ class TritonKernel:
         found += [t.of for t in self.taken if t.constexpr and t.kind == "number"]
         return tuple(dict.fromkeys(found))
 
-    def constants(self, values: Arguments) -> dict[str, Value]:
+    def constants(self, values: Arguments) -> dict[str, object]:
         """Return the constants of `meta` for a call's dimensions."""
         if not callable(self.meta):
             return dict(self.meta)
@@ -265,7 +265,7 @@ class TritonKernel:
 
     def programs(
         self, values: Arguments, constants: Arguments, call: Callable[..., object] | None = None
-    ) -> tuple[Value, ...]:
+    ) -> tuple[object, ...]:
         """Return the number of programs of a call in three dimensions.
 
         Args:
@@ -290,7 +290,7 @@ class TritonKernel:
         values: Arguments,
         constants: Arguments,
         call: Callable[..., object] | None = None,
-    ) -> Value:
+    ) -> object:
         """Return the value of ``args[name]`` for a call; the arguments are those of `programs`."""
         what = f"args[{name!r}]"
         return self._evaluate(what, self.args[name], values, constants, call or _plainly)
@@ -323,7 +323,7 @@ class TritonKernel:
                 f"{self.what}: {what} is {text!r}, and there is no {error.args[0]!r}"
             ) from None
 
-    def arguments(self, values: Arguments, constants: Arguments) -> dict[str, Value]:
+    def arguments(self, values: Arguments, constants: Arguments) -> dict[str, object]:
         """Return the arguments of a launch by name, for the kernel and for Triton."""
         found = {name: constants[name] for name in OPTIONS if name in constants}
         for taken in self.taken:

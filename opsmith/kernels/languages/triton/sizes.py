@@ -21,7 +21,7 @@ from opsmith.untyped import Arguments, Value
 def _operator(op: str, *, swap: bool = False) -> Callable[[Size, Value], Value]:
     """Return the method of `Size` for an operator of Python's, or for it with swapped operands."""
 
-    def method(self: Size, other: object) -> Value:
+    def method(self: Size, other: object) -> object:
         if isinstance(other, bool) or not isinstance(other, int | Size):
             return NotImplemented
         left, right = self.expression, expression_of(other)
@@ -47,7 +47,7 @@ class Size:
     __floordiv__, __rfloordiv__ = _operator("//"), _operator("//", swap=True)
     __mod__, __rmod__ = _operator("%"), _operator("%", swap=True)
 
-    def __neg__(self) -> Value:
+    def __neg__(self) -> object:
         return 0 - self
 
     def _undecided(self, *_: object) -> NoReturn:
@@ -124,7 +124,7 @@ def expression_of(value: int | Size) -> Expression:
     return value.expression if isinstance(value, Size) else Integer(int(value))
 
 
-def unknown_sizes(signature: Signature) -> dict[str, Value]:
+def unknown_sizes(signature: Signature) -> dict[str, object]:
     """Return, by name, the unknown sizes that stand for the values of a call."""
     found: dict[str, object] = {
         dim: Size(Name(dim)) for dim in signature.dims if dim not in signature.variadic_dims
@@ -146,7 +146,7 @@ def unknown_sizes(signature: Signature) -> dict[str, Value]:
 
 def traced(
     function: Callable[..., object], values: Arguments, names: tuple[str, ...], what: str
-) -> Value:
+) -> object:
     """Return the result of a function of sizes, applied to unknown sizes.
 
     Args:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from opsmith.signature import Bindings
 
 
-def _call(overload: Value, args: Sequence[object], kwargs: Arguments) -> Value:
+def _call(overload: Value, args: Sequence[object], kwargs: Arguments) -> object:
     return overload(*args, **kwargs)
 
 
@@ -92,7 +92,7 @@ def takes_dtensors(operator: Operator, args: Sequence[object], kwargs: Arguments
     return False
 
 
-def call_on_parts(operator: Operator, args: Sequence[object], kwargs: Arguments) -> Value:
+def call_on_parts(operator: Operator, args: Sequence[object], kwargs: Arguments) -> object:
     """Call an operator with DTensors, and return DTensors.
 
     If autograd is on, it records the redistribution, each rank's call on its own parts, and the
@@ -170,7 +170,7 @@ class _Part(torch.autograd.Function):
         return local.view_as(local)
 
     @staticmethod
-    def backward(ctx: Context, grad: Tensor) -> tuple[Untyped, None, None]:
+    def backward(ctx: Context, grad: Tensor) -> tuple[object, None, None]:
         from torch.distributed.tensor import DTensor
 
         found = DTensor.from_local(

@@ -152,6 +152,6 @@ class Chooser:
         raise ExportError(f"{operator.name}: {self._runtime} cannot carry it in any form.\n{lines}")
 
 
-def call_arguments(operator: Operator, node: Node) -> dict[str, Value]:
+def call_arguments(operator: Operator, node: Node) -> dict[str, object]:
     """Return the arguments of a call in the program by name."""
     return operator.arguments(node.args, node.kwargs)

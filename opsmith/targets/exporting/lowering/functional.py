@@ -97,7 +97,7 @@ def is_encoded(parameter: Parameter) -> bool:
     return isinstance(parameter.type, SequenceType) and parameter.type.kind in ("bool", "float")
 
 
-def encode(operator: Operator, arguments: Arguments) -> dict[str, Value]:
+def encode(operator: Operator, arguments: Arguments) -> dict[str, object]:
     """Return the arguments in the form that the traced twin accepts."""
     return {
         name: json.dumps(list(value))
@@ -107,7 +107,7 @@ def encode(operator: Operator, arguments: Arguments) -> dict[str, Value]:
     }
 
 
-def decode(operator: Operator, arguments: Arguments) -> dict[str, Value]:
+def decode(operator: Operator, arguments: Arguments) -> dict[str, object]:
     """Reverse `encode`."""
     return {
         name: json.loads(value)
@@ -133,7 +133,7 @@ def _type_of(parameter: Parameter) -> TensorType | TensorListType:
 
 def functional(
     operator: Operator, function: Callable[..., Value]
-) -> Callable[..., tuple[Value, ...]]:
+) -> Callable[..., tuple[object, ...]]:
     """Wrap `function`, which mutates, so that it returns results and new contents instead.
 
     The new contents of a list are a list; an absent tensor has an empty one in its place.
@@ -141,7 +141,7 @@ def functional(
     mutated = [parameter.name for parameter in operator.signature.mutated]
     clone = functools.partial(torch.clone, memory_format=torch.contiguous_format)
 
-    def run(*args: object, **kwargs: object) -> tuple[Value, ...]:
+    def run(*args: object, **kwargs: object) -> tuple[object, ...]:
         arguments = operator.arguments(args, kwargs)
         for name in mutated:
             arguments[name] = map_tensors(arguments[name], clone)
@@ -189,7 +189,7 @@ class CallsTwins(TorchFunctionMode):
 
     def __torch_function__(
         self, func: Untyped, types: object, args: Value = (), kwargs: Value = None
-    ) -> Value:
+    ) -> object:
         called = func.default if isinstance(func, OpOverloadPacket) else func
         operator = operator_behind(called) if isinstance(called, OpOverload) else None
         if operator is None or not operator.signature.mutated:

@@ -141,7 +141,7 @@ def _decomposed(
     return decomposed
 
 
-def _results(function: Callable[..., Value]) -> Callable[..., Value]:
+def _results(function: Callable[..., Value]) -> Callable[..., object]:
     def run(*args: object, **kwargs: object) -> object:
         results = function(*args, **kwargs)
         return results[0] if len(results) == 1 else results
