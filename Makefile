@@ -181,7 +181,7 @@ triton: .venv/installed
 ray: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
 	OPSMITH_REQUIRE_RAY=1 $(BIN)/python -m pytest -m 'slow or not slow' tests/judge/test_on_ray.py \
-	  tests/checks/test_cluster_on_ray.py
+	  tests/checks/cluster/test_operators_on_ray.py
 
 # Installs nothing and needs no network: the Python is the machine's own, or whatever GPU_PYTHON is.
 GPU_PYTHON ?= $(PYTHON)

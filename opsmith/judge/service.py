@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from opsmith.checks.workers.lanes import Lanes, LocalLane, Lost, each_answer, versions
-from opsmith.checks.workers.on_ray import lanes_of
+from opsmith.checks.cluster.lanes import Lanes, LocalLane, Lost, each_answer, versions
+from opsmith.checks.cluster.on_ray import lanes_of
 from opsmith.errors import INCOMPLETE, LoadError, OpsmithError, StorageError
 from opsmith.judge.judge import NothingJudgedError, judge, require_sandbox
 from opsmith.judge.snapshot import Files, TooLargeError, collect

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from test_attacks import RIGHT
 
-from opsmith.checks.workers import on_ray
-from opsmith.checks.workers.lanes import Lost, each_answer
+from opsmith.checks.cluster import on_ray
+from opsmith.checks.cluster.lanes import Lost, each_answer
 from opsmith.errors import LoadError
 from opsmith.judge import service
 

@@ -8,7 +8,7 @@ import pytest
 from fake_lane import FakeLane
 from test_attacks import RIGHT
 
-from opsmith.checks.workers import lanes
+from opsmith.checks.cluster import lanes
 from opsmith.errors import LoadError, StorageError
 from opsmith.judge import NotSandboxedError, judge, service
 from opsmith.judge.judge import NothingJudgedError

@@ -331,7 +331,7 @@ def check(
 
         run: Any = checks.run
         if ray:
-            from opsmith.checks.cluster import run_on_ray
+            from opsmith.checks.cluster.operators import run_on_ray
 
             run = partial(run_on_ray, address=ray, say=cache(output.say))
         before = time.monotonic() - started

@@ -11,7 +11,7 @@ from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from typing import Any
 
-from opsmith.checks.workers.lanes import Lanes
+from opsmith.checks.cluster.lanes import Lanes
 from opsmith.errors import LoadError, MissingDependencyError
 
 #: The address of a cluster that is started on this machine, and ends with the command.

@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from test_cluster import DECLARATION, ENDS, RIGHT, WRONG
+from test_operators import DECLARATION, ENDS, RIGHT, WRONG
 
 pytestmark = pytest.mark.slow
 

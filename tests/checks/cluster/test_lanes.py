@@ -8,8 +8,8 @@ from concurrent.futures import BrokenExecutor
 import pytest
 from fake_lane import FakeLane
 
-from opsmith.checks.workers import lanes
-from opsmith.checks.workers.lanes import TRIES, Lanes, LocalLane, Lost, each_answer, versions
+from opsmith.checks.cluster import lanes
+from opsmith.checks.cluster.lanes import TRIES, Lanes, LocalLane, Lost, each_answer, versions
 from opsmith.errors import LoadError
 
 

@@ -11,10 +11,10 @@ import pytest
 from fake_lane import FakeLane
 
 from opsmith import checks
-from opsmith.checks import cluster
+from opsmith.checks.cluster import operators as cluster
+from opsmith.checks.cluster.lanes import Lanes, LocalLane
 from opsmith.checks.report.rows import Row
 from opsmith.checks.run_report import Report
-from opsmith.checks.workers.lanes import Lanes, LocalLane
 from opsmith.errors import LoadError
 
 DECLARATION = """

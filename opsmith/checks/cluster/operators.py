@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from opsmith.checks.cluster.lanes import Lost, each_answer
+from opsmith.checks.cluster.on_ray import lanes_of
 from opsmith.checks.isolation.import_location import Location, locate, obtain
 from opsmith.checks.report.rows import Row
 from opsmith.checks.row_history import not_run
 from opsmith.checks.run_report import Report
 from opsmith.checks.runner import planned, require_devices, run
-from opsmith.checks.workers.lanes import Lost, each_answer
-from opsmith.checks.workers.on_ray import lanes_of
 from opsmith.checks.workers.schedule import Progress
 from opsmith.checks.workers.watch import files_of
 from opsmith.checks.workers.worker_pool import keep_workers

@@ -1,0 +1,1 @@
+"""Spread work over processes, and over the machines of a cluster."""
