@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from opsmith.signature.sizes import expressions
 from opsmith.signature.sizes.expressions import AnySize, Expression, ExpressionError, Name
+from opsmith.untyped import Arguments
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Shape:
         """
         return _parsed(self.text, self.scalars)
 
-    def least_numel(self, scalars: Mapping[str, Any]) -> int:
+    def least_numel(self, scalars: Arguments) -> int:
         """Return the number of elements if all sizes were 1 but those that `scalars` decide."""
         numel = 1
         for dim in self.dims:
