@@ -53,6 +53,6 @@ def test_images_that_do_not_fit_at_once_are_taken_one_after_the_other() -> None:
     del arguments["weight_shape"]
     phases = [Phase(seed=1, fill=0xFF, emulated=True), Phase(seed=2, fill=0x7F, emulated=True)]
     right = operator.reference(**arguments)
-    for (one,) in harness.run(build, operator.signature, [arguments], phases).calls:
+    for (one,) in harness.run(build, operator.signature, [arguments], phases):
         for given, expected in zip(one.results, right, strict=True):
             torch.testing.assert_close(given, expected, rtol=1e-4, atol=1e-5)

@@ -135,7 +135,7 @@ def check(built: harness.Build, threads: int, tile: int = 32) -> None:
     """Compare what the groups of a block of so many threads add and see."""
     x = torch.rand(100)
     case = {"x": x, "threads": threads}
-    for (one,) in harness.run(built, SIGNATURE, [case], PHASES).calls:
+    for (one,) in harness.run(built, SIGNATURE, [case], PHASES):
         assert not one.refused, one.refused
         torch.testing.assert_close(one.results[0], x.sum().expand(3))
         rank = torch.arange(threads)

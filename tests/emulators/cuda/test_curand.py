@@ -52,7 +52,7 @@ def test_words_uniform_and_normal_numbers(tmp_path):
         emulated(kernel_source(SIGNATURE, "cuda", source), watched=True), emulated=True
     )
     case = {"x": torch.zeros(10, dtype=torch.float64), "subsequence": 5, "offset": 6}
-    ((call,),) = harness.run(build, SIGNATURE, [case], [Phase(seed=1, emulated=True)]).calls
+    ((call,),) = harness.run(build, SIGNATURE, [case], [Phase(seed=1, emulated=True)])
     words, uniform, normal = call.results[0]
     right = philox.words(philox.state(7), [16], subsequence=5)[6:].double()
     assert words.tolist() == right.tolist()

@@ -230,7 +230,7 @@ def build(tmp_path_factory):
 
 def results(build, cases):
     phase = Phase(seed=1, fill=0xFF, emulated=True)
-    (calls,) = harness.run(build, SIGNATURE, cases, [phase]).calls
+    (calls,) = harness.run(build, SIGNATURE, cases, [phase])
     return [call.results[0] for call in calls]
 
 

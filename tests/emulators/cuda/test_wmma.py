@@ -109,7 +109,7 @@ def test_products_of_small_integers_are_exact_in_every_shape_type_and_layout(bui
         for turned in ("", " turned")
     ]
     phase = Phase(seed=1, fill=0xFF, emulated=True)
-    (calls,) = harness.run(build, SIGNATURE, cases, [phase]).calls
+    (calls,) = harness.run(build, SIGNATURE, cases, [phase])
     for case, call in zip(cases, calls, strict=True):
         right = case["x"] @ case["y"] + 1
         assert torch.equal(call.results[0], right), (case["kind"], right.shape)

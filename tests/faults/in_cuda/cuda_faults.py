@@ -256,7 +256,7 @@ class Group:
         x = torch.rand(count, generator=torch.Generator().manual_seed(count)) + 0.25
         last = {"kernel": name} if self.faults is UNUSUAL else {"fault": name, "wrong": wrong}
         try:
-            ((one,),) = harness.run(self.build, self.signature, [{"x": x, **last}], [phase]).calls
+            ((one,),) = harness.run(self.build, self.signature, [{"x": x, **last}], [phase])
         except Fault as found:
             return found.code.removeprefix("OPS-"), str(found)
         if one.refused:

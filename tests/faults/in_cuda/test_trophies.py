@@ -34,7 +34,7 @@ def said(operator, flags=()):
     right = operator.reference(**case)
     for phase in PHASES:
         try:
-            ((call,),) = harness.run(build, operator.signature, [case], [phase]).calls
+            ((call,),) = harness.run(build, operator.signature, [case], [phase])
         except Fault as found:
             yield str(found)
         else:

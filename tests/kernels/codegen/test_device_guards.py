@@ -104,7 +104,7 @@ def case(**changes: list[Any]) -> dict[str, Tensor]:
 @pytest.mark.long
 def test_values_that_are_admitted_arrive_as_they_are(build):
     given = case()
-    (calls,) = zip(*harness.run(build, SIGNATURE, [given], PHASES).calls, strict=True)
+    (calls,) = zip(*harness.run(build, SIGNATURE, [given], PHASES), strict=True)
     for one in calls:
         assert not one.refused
         factor, row, times = given["rows"].unbind(1)
@@ -161,7 +161,7 @@ def test_values_that_are_admitted_arrive_as_they_are(build):
     ],
 )
 def test_a_value_that_is_not_is_named_and_nothing_is_read_beside_memory(build, changes, message):
-    for (one,) in harness.run(build, SIGNATURE, [case(**changes)], PHASES).calls:
+    for (one,) in harness.run(build, SIGNATURE, [case(**changes)], PHASES):
         assert one.refused == f"values_on_device::pick: {message}"
 
 
