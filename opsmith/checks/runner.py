@@ -178,13 +178,17 @@ def run(
 
         helpers = min(jobs - 1, schedule.helpers()) if isolate and not first else 0
         schedule.alone = not helpers
+        # The first row is this thread's, so that its worker has a process: if this process is
+        # killed, the worker's removes the folder.
+        position = schedule.take()
         with helped(schedule, plan, run_row, helpers):
-            while (position := schedule.take()) is not None:
+            while position is not None:
                 row = run_row(position, worker)
                 if row is None:
                     subject, check = plan[position]
                     row = _here(check, subject, shared, histories[kernel_of(subject)])
                 schedule.give(position, row)
+                position = schedule.take()
     elapsed = time.monotonic() - started
     own = (subject.operator for subject, _ in plan if not subject.adopted)
     bare = dict.fromkeys(one.name for one in own if list(one.kernels) == [REFERENCE])
