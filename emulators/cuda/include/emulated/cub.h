@@ -112,7 +112,7 @@ class BlockReduce {
   __forceinline__ explicit BlockReduce(TempStorage& storage) : room_(storage) {}
 
   template <typename Operator>
-  __forceinline__ T Reduce(T input, Operator combine, int valid, OPSMITH_CUB_PLACE) {
+  __forceinline__ T Reduce(T input, Operator combine, int valid = threads, OPSMITH_CUB_PLACE) {
     OPSMITH_CUB_BLOCK("cub::BlockReduce");
     T* const data = room_.data();
     const unsigned rank = detail::thread_in_block();
@@ -123,16 +123,11 @@ class BlockReduce {
     for (int i = 1; i < valid; ++i) result = combine(result, data[i]);
     return result;
   }
-  template <typename Operator>
-  __forceinline__ T Reduce(T input, Operator combine, OPSMITH_CUB_PLACE) {
-    return Reduce(input, combine, static_cast<int>(threads), place);
-  }
   template <int Count, typename Operator>
   __forceinline__ T Reduce(T (&inputs)[Count], Operator combine, OPSMITH_CUB_PLACE) {
-    return Reduce(detail::folded(inputs, combine), combine, place);
+    return Reduce(detail::folded(inputs, combine), combine, threads, place);
   }
-  __forceinline__ T Sum(T input, OPSMITH_CUB_PLACE) { return Reduce(input, cub::Sum(), place); }
-  __forceinline__ T Sum(T input, int valid, OPSMITH_CUB_PLACE) {
+  __forceinline__ T Sum(T input, int valid = threads, OPSMITH_CUB_PLACE) {
     return Reduce(input, cub::Sum(), valid, place);
   }
   template <int Count>
@@ -164,7 +159,7 @@ class WarpReduce {
   __forceinline__ explicit WarpReduce(TempStorage& storage) : room_(storage) {}
 
   template <typename Operator>
-  __forceinline__ T Reduce(T input, Operator combine, int valid, OPSMITH_CUB_PLACE) {
+  __forceinline__ T Reduce(T input, Operator combine, int valid = Size, OPSMITH_CUB_PLACE) {
     const detail::LogicalWarp<Size> warp;
     T* const data = room_.data();
     data[warp.lane] = input;
@@ -174,14 +169,7 @@ class WarpReduce {
     for (int i = 1; i < valid; ++i) result = combine(result, data[i]);
     return result;
   }
-  template <typename Operator>
-  __forceinline__ T Reduce(T input, Operator combine, OPSMITH_CUB_PLACE) {
-    return Reduce(input, combine, Size, place);
-  }
-  __forceinline__ T Sum(T input, OPSMITH_CUB_PLACE) {
-    return Reduce(input, cub::Sum(), Size, place);
-  }
-  __forceinline__ T Sum(T input, int valid, OPSMITH_CUB_PLACE) {
+  __forceinline__ T Sum(T input, int valid = Size, OPSMITH_CUB_PLACE) {
     return Reduce(input, cub::Sum(), valid, place);
   }
 

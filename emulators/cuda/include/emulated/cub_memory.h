@@ -66,10 +66,6 @@ class BlockLoad {
       : room_(detail::own_storage<TempStorage>(place)) {}
   __forceinline__ explicit BlockLoad(TempStorage& storage) : room_(storage) {}
 
-  template <typename From>
-  __forceinline__ void Load(From from, T (&items)[Items], OPSMITH_CUB_PLACE) {
-    Load(from, items, static_cast<int>(threads * Items), place);
-  }
   template <typename From, typename Default>
     requires(!std::is_same_v<Default, opsmith_place>)
   __forceinline__ void Load(From from, T (&items)[Items], int valid, Default other,
@@ -79,7 +75,8 @@ class BlockLoad {
   }
   // Leaves items after `valid` as they are.
   template <typename From>
-  __forceinline__ void Load(From from, T (&items)[Items], int valid, OPSMITH_CUB_PLACE) {
+  __forceinline__ void Load(From from, T (&items)[Items], int valid = threads * Items,
+                            OPSMITH_CUB_PLACE) {
     OPSMITH_CUB_BLOCK("cub::BlockLoad");
     const auto has = [valid](unsigned number) { return static_cast<int>(number) < valid; };
     const unsigned rank = detail::thread_in_block();
@@ -120,11 +117,8 @@ class BlockStore {
   __forceinline__ explicit BlockStore(TempStorage& storage) : room_(storage) {}
 
   template <typename To>
-  __forceinline__ void Store(To to, T (&items)[Items], OPSMITH_CUB_PLACE) {
-    Store(to, items, static_cast<int>(threads * Items), place);
-  }
-  template <typename To>
-  __forceinline__ void Store(To to, T (&items)[Items], int valid, OPSMITH_CUB_PLACE) {
+  __forceinline__ void Store(To to, T (&items)[Items], int valid = threads * Items,
+                             OPSMITH_CUB_PLACE) {
     OPSMITH_CUB_BLOCK("cub::BlockStore");
     const auto has = [valid](unsigned number) { return static_cast<int>(number) < valid; };
     const unsigned rank = detail::thread_in_block();

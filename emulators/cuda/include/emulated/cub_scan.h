@@ -63,126 +63,79 @@ class BlockScan {
       : room_(detail::own_storage<TempStorage>(place)) {}
   __forceinline__ explicit BlockScan(TempStorage& storage) : room_(storage) {}
 
-  // Sums.
-  __forceinline__ void InclusiveSum(T in, T& out, OPSMITH_CUB_PLACE) {
-    one<true>(in, out, nullptr, cub::Sum(), none_, nullptr, place);
+  // `last` is the variable for the total or the callback that gives what is before the block.
+  template <typename Last = const detail::NoPrefix>
+  __forceinline__ void InclusiveSum(T in, T& out, Last& last = none_, OPSMITH_CUB_PLACE) {
+    one<true>(in, out, nullptr, cub::Sum(), last, place);
   }
-  __forceinline__ void InclusiveSum(T in, T& out, T& total, OPSMITH_CUB_PLACE) {
-    one<true>(in, out, nullptr, cub::Sum(), none_, &total, place);
-  }
-  template <typename Prefix>
-  __forceinline__ void InclusiveSum(T in, T& out, Prefix& prefix, OPSMITH_CUB_PLACE) {
-    one<true>(in, out, nullptr, cub::Sum(), prefix, nullptr, place);
-  }
-  template <int Count>
-  __forceinline__ void InclusiveSum(T (&in)[Count], T (&out)[Count], OPSMITH_CUB_PLACE) {
-    scan<true>(in, out, nullptr, cub::Sum(), none_, nullptr, place);
-  }
-  template <int Count>
-  __forceinline__ void InclusiveSum(T (&in)[Count], T (&out)[Count], T& total, OPSMITH_CUB_PLACE) {
-    scan<true>(in, out, nullptr, cub::Sum(), none_, &total, place);
-  }
-  template <int Count, typename Prefix>
-  __forceinline__ void InclusiveSum(T (&in)[Count], T (&out)[Count], Prefix& prefix,
+  template <int Count, typename Last = const detail::NoPrefix>
+  __forceinline__ void InclusiveSum(T (&in)[Count], T (&out)[Count], Last& last = none_,
                                     OPSMITH_CUB_PLACE) {
-    scan<true>(in, out, nullptr, cub::Sum(), prefix, nullptr, place);
+    scan<true>(in, out, nullptr, cub::Sum(), last, place);
   }
-  __forceinline__ void ExclusiveSum(T in, T& out, OPSMITH_CUB_PLACE) {
-    one<false>(in, out, &zero_, cub::Sum(), none_, nullptr, place);
+  template <typename Last = const detail::NoPrefix>
+  __forceinline__ void ExclusiveSum(T in, T& out, Last& last = none_, OPSMITH_CUB_PLACE) {
+    one<false>(in, out, &zero_, cub::Sum(), last, place);
   }
-  __forceinline__ void ExclusiveSum(T in, T& out, T& total, OPSMITH_CUB_PLACE) {
-    one<false>(in, out, &zero_, cub::Sum(), none_, &total, place);
-  }
-  template <typename Prefix>
-  __forceinline__ void ExclusiveSum(T in, T& out, Prefix& prefix, OPSMITH_CUB_PLACE) {
-    one<false>(in, out, nullptr, cub::Sum(), prefix, nullptr, place);
-  }
-  template <int Count>
-  __forceinline__ void ExclusiveSum(T (&in)[Count], T (&out)[Count], OPSMITH_CUB_PLACE) {
-    scan<false>(in, out, &zero_, cub::Sum(), none_, nullptr, place);
-  }
-  template <int Count>
-  __forceinline__ void ExclusiveSum(T (&in)[Count], T (&out)[Count], T& total, OPSMITH_CUB_PLACE) {
-    scan<false>(in, out, &zero_, cub::Sum(), none_, &total, place);
-  }
-  template <int Count, typename Prefix>
-  __forceinline__ void ExclusiveSum(T (&in)[Count], T (&out)[Count], Prefix& prefix,
+  template <int Count, typename Last = const detail::NoPrefix>
+  __forceinline__ void ExclusiveSum(T (&in)[Count], T (&out)[Count], Last& last = none_,
                                     OPSMITH_CUB_PLACE) {
-    scan<false>(in, out, nullptr, cub::Sum(), prefix, nullptr, place);
+    scan<false>(in, out, &zero_, cub::Sum(), last, place);
   }
-
-  // Scans by any operator.
-  template <typename Operator>
-  __forceinline__ void InclusiveScan(T in, T& out, Operator combine, OPSMITH_CUB_PLACE) {
-    one<true>(in, out, nullptr, combine, none_, nullptr, place);
-  }
-  template <typename Operator>
-  __forceinline__ void InclusiveScan(T in, T& out, Operator combine, T& total, OPSMITH_CUB_PLACE) {
-    one<true>(in, out, nullptr, combine, none_, &total, place);
-  }
-  template <typename Operator, typename Prefix>
-  __forceinline__ void InclusiveScan(T in, T& out, Operator combine, Prefix& prefix,
+  template <typename Operator, typename Last = const detail::NoPrefix>
+  __forceinline__ void InclusiveScan(T in, T& out, Operator combine, Last& last = none_,
                                      OPSMITH_CUB_PLACE) {
-    one<true>(in, out, nullptr, combine, prefix, nullptr, place);
+    one<true>(in, out, nullptr, combine, last, place);
   }
-  template <int Count, typename Operator>
+  template <int Count, typename Operator, typename Last = const detail::NoPrefix>
   __forceinline__ void InclusiveScan(T (&in)[Count], T (&out)[Count], Operator combine,
-                                     OPSMITH_CUB_PLACE) {
-    scan<true>(in, out, nullptr, combine, none_, nullptr, place);
-  }
-  template <int Count, typename Operator>
-  __forceinline__ void InclusiveScan(T (&in)[Count], T (&out)[Count], Operator combine, T& total,
-                                     OPSMITH_CUB_PLACE) {
-    scan<true>(in, out, nullptr, combine, none_, &total, place);
-  }
-  template <int Count, typename Operator, typename Prefix>
-  __forceinline__ void InclusiveScan(T (&in)[Count], T (&out)[Count], Operator combine,
-                                     Prefix& prefix, OPSMITH_CUB_PLACE) {
-    scan<true>(in, out, nullptr, combine, prefix, nullptr, place);
+                                     Last& last = none_, OPSMITH_CUB_PLACE) {
+    scan<true>(in, out, nullptr, combine, last, place);
   }
   template <typename Operator>
   __forceinline__ void ExclusiveScan(T in, T& out, T first, Operator combine, OPSMITH_CUB_PLACE) {
-    one<false>(in, out, &first, combine, none_, nullptr, place);
+    one<false>(in, out, &first, combine, none_, place);
   }
   template <typename Operator>
   __forceinline__ void ExclusiveScan(T in, T& out, T first, Operator combine, T& total,
                                      OPSMITH_CUB_PLACE) {
-    one<false>(in, out, &first, combine, none_, &total, place);
+    one<false>(in, out, &first, combine, total, place);
   }
   template <int Count, typename Operator>
   __forceinline__ void ExclusiveScan(T (&in)[Count], T (&out)[Count], T first, Operator combine,
                                      OPSMITH_CUB_PLACE) {
-    scan<false>(in, out, &first, combine, none_, nullptr, place);
+    scan<false>(in, out, &first, combine, none_, place);
   }
   template <int Count, typename Operator, typename Prefix>
   __forceinline__ void ExclusiveScan(T (&in)[Count], T (&out)[Count], Operator combine,
                                      Prefix& prefix, OPSMITH_CUB_PLACE) {
-    scan<false>(in, out, nullptr, combine, prefix, nullptr, place);
+    scan<false>(in, out, nullptr, combine, prefix, place);
   }
 
  private:
-  template <bool inclusive, typename Operator, typename Prefix>
-  __forceinline__ void one(T in, T& out, const T* first, Operator combine, Prefix& prefix, T* total,
+  template <bool inclusive, typename Operator, typename Last>
+  __forceinline__ void one(T in, T& out, const T* first, Operator combine, Last& last,
                            opsmith_place place) {
     T ins[1] = {in}, outs[1];
-    scan<inclusive>(ins, outs, first, combine, prefix, total, place);
+    scan<inclusive>(ins, outs, first, combine, last, place);
     out = outs[0];
   }
 
-  template <bool inclusive, int Count, typename Operator, typename Prefix>
+  template <bool inclusive, int Count, typename Operator, typename Last>
   __forceinline__ void scan(T (&in)[Count], T (&out)[Count], const T* first, Operator combine,
-                            Prefix& prefix, T* total, opsmith_place place) {
+                            Last& last, opsmith_place place) {
     OPSMITH_CUB_BLOCK("cub::BlockScan");
     const unsigned rank = detail::thread_in_block();
     auto before = detail::all_before(room_, rank, threads, detail::folded(in, combine), combine,
                                      [&] { __syncthreads(place); });
-    if (total != nullptr) *total = before.total;
+    constexpr bool gives_total = std::is_same_v<Last, T>;
+    if constexpr (gives_total) last = before.total;
     T start = before.value;
     bool known = before.known;
-    if constexpr (!std::is_same_v<Prefix, const detail::NoPrefix>) {
+    if constexpr (!gives_total && !std::is_same_v<Last, const detail::NoPrefix>) {
       // The first warp calls it, and the value of its first lane counts.
       if (rank < static_cast<unsigned>(warpSize)) {
-        const T given = prefix(before.total);
+        const T given = last(before.total);
         if (rank == 0) room_.prefix.data()[0] = given;
       }
       __syncthreads(place);
@@ -205,7 +158,7 @@ class BlockScan {
 
   TempStorage& room_;
   const T zero_ = T();
-  const detail::NoPrefix none_{};
+  static constexpr detail::NoPrefix none_{};
 };
 
 template <typename T, int Size = warpSize, int = 0>
