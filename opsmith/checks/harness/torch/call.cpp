@@ -20,34 +20,29 @@ namespace opsmith::harness {
 
 namespace {
 
+struct Dtype {
+  uint8_t code, bits;
+  at::ScalarType type;
+};
+constexpr Dtype dtypes[] = {
+    {6, 8, at::kBool},           {1, 8, at::kByte},          {0, 8, at::kChar},
+    {0, 16, at::kShort},         {0, 32, at::kInt},          {0, 64, at::kLong},
+    {2, 16, at::kHalf},          {4, 16, at::kBFloat16},     {2, 32, at::kFloat},
+    {2, 64, at::kDouble},        {5, 64, at::kComplexFloat}, {5, 128, at::kComplexDouble},
+    {10, 8, at::kFloat8_e4m3fn}, {12, 8, at::kFloat8_e5m2},  {1, 16, at::kUInt16},
+    {1, 32, at::kUInt32},        {1, 64, at::kUInt64}};
+
 at::ScalarType dtype_of(DLDataType dtype) {
-  struct Row {
-    uint8_t code, bits;
-    at::ScalarType type;
-  };
-  constexpr Row rows[] = {
-      {6, 8, at::kBool},           {1, 8, at::kByte},          {0, 8, at::kChar},
-      {0, 16, at::kShort},         {0, 32, at::kInt},          {0, 64, at::kLong},
-      {2, 16, at::kHalf},          {4, 16, at::kBFloat16},     {2, 32, at::kFloat},
-      {2, 64, at::kDouble},        {5, 64, at::kComplexFloat}, {5, 128, at::kComplexDouble},
-      {10, 8, at::kFloat8_e4m3fn}, {12, 8, at::kFloat8_e5m2},  {1, 16, at::kUInt16},
-      {1, 32, at::kUInt32},        {1, 64, at::kUInt64}};
-  for (const Row& row : rows) {
-    if (row.code == dtype.code && row.bits == dtype.bits) return row.type;
+  for (const Dtype& one : dtypes) {
+    if (one.code == dtype.code && one.bits == dtype.bits) return one.type;
   }
   TORCH_CHECK(false, "PyTorch has no dtype of code ", int{dtype.code}, " and ", int{dtype.bits},
               " bits");
 }
 
 DLDataType dtype_of(at::ScalarType type) {
-  for (int code : {6, 1, 0, 2, 4, 5, 10, 12}) {
-    const auto bits = static_cast<uint8_t>(8 * c10::elementSize(type));
-    const DLDataType dtype{static_cast<uint8_t>(code), bits, 1};
-    try {
-      if (dtype_of(dtype) == type) return dtype;
-    } catch (const c10::Error&) {
-      continue;
-    }
+  for (const Dtype& one : dtypes) {
+    if (one.type == type) return {one.code, one.bits, 1};
   }
   TORCH_CHECK(false, "a result of dtype ", type, ", which the checks do not read");
 }
@@ -67,6 +62,15 @@ Raw read(Runtime& runtime) {
   return raw;
 }
 
+template <typename Value, typename Raw>
+c10::List<Value> read_values(Runtime& runtime, bool& present) {
+  const auto raw = read<Raw>(runtime);
+  present = raw.count >= 0;
+  c10::List<Value> values;
+  for (int64_t i = 0; i < raw.count; ++i) values.push_back(static_cast<Value>(raw.items[i]));
+  return values;
+}
+
 c10::IValue read_list(Runtime& runtime, const c10::Type& element, bool& present) {
   present = true;
   switch (element.kind()) {
@@ -78,30 +82,22 @@ c10::IValue read_list(Runtime& runtime, const c10::Type& element, bool& present)
       return tensors;
     }
     case c10::TypeKind::SymIntType:
-    case c10::TypeKind::IntType: {
-      const auto raw = read<raw_ints>(runtime);
-      present = raw.count >= 0;
-      c10::List<int64_t> numbers;
-      for (int64_t i = 0; i < raw.count; ++i) numbers.push_back(raw.items[i]);
-      return numbers;
-    }
-    case c10::TypeKind::FloatType: {
-      const auto raw = read<raw_floats>(runtime);
-      present = raw.count >= 0;
-      c10::List<double> numbers;
-      for (int64_t i = 0; i < raw.count; ++i) numbers.push_back(raw.items[i]);
-      return numbers;
-    }
-    case c10::TypeKind::BoolType: {
-      const auto raw = read<raw_bools>(runtime);
-      present = raw.count >= 0;
-      c10::List<bool> flags;
-      for (int64_t i = 0; i < raw.count; ++i) flags.push_back(raw.items[i] != 0);
-      return flags;
-    }
+    case c10::TypeKind::IntType:
+      return read_values<int64_t, raw_ints>(runtime, present);
+    case c10::TypeKind::FloatType:
+      return read_values<double, raw_floats>(runtime, present);
+    case c10::TypeKind::BoolType:
+      return read_values<bool, raw_bools>(runtime, present);
     default:
       TORCH_CHECK(false, "a list of ", element.str(), ", which the checks do not pass");
   }
+}
+
+template <typename Value, typename Raw, typename RawOptional>
+c10::IValue read_scalar(Runtime& runtime, bool optional) {
+  if (!optional) return static_cast<Value>(read<Raw>(runtime));
+  const auto raw = read<RawOptional>(runtime);
+  return raw.present != 0 ? c10::IValue(static_cast<Value>(raw.value)) : c10::IValue();
 }
 
 c10::IValue read_value(Runtime& runtime, const c10::Type& type, bool optional) {
@@ -119,21 +115,12 @@ c10::IValue read_value(Runtime& runtime, const c10::Type& type, bool optional) {
       return present ? list : c10::IValue();
     }
     case c10::TypeKind::SymIntType:
-    case c10::TypeKind::IntType: {
-      if (!optional) return read<int64_t>(runtime);
-      const auto raw = read<raw_optional_int>(runtime);
-      return raw.present != 0 ? c10::IValue(raw.value) : c10::IValue();
-    }
-    case c10::TypeKind::FloatType: {
-      if (!optional) return read<double>(runtime);
-      const auto raw = read<raw_optional_float>(runtime);
-      return raw.present != 0 ? c10::IValue(raw.value) : c10::IValue();
-    }
-    case c10::TypeKind::BoolType: {
-      if (!optional) return read<uint8_t>(runtime) != 0;
-      const auto raw = read<raw_optional_bool>(runtime);
-      return raw.present != 0 ? c10::IValue(raw.value != 0) : c10::IValue();
-    }
+    case c10::TypeKind::IntType:
+      return read_scalar<int64_t, int64_t, raw_optional_int>(runtime, optional);
+    case c10::TypeKind::FloatType:
+      return read_scalar<double, double, raw_optional_float>(runtime, optional);
+    case c10::TypeKind::BoolType:
+      return read_scalar<bool, uint8_t, raw_optional_bool>(runtime, optional);
     case c10::TypeKind::StringType: {
       const auto raw = read<raw_string>(runtime);
       if (raw.data == nullptr) return {};
