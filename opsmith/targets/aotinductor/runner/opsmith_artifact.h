@@ -15,6 +15,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/ScalarType.h>
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 #include <torch/library.h>
 
@@ -112,44 +113,7 @@ std::string shape_text(const Sizes& sizes) {
 
 // C++ calls torch.float32 "float"; everywhere else it is "float32".
 inline std::string dtype_name(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kBool:
-      return "bool";
-    case at::kByte:
-      return "uint8";
-    case at::kChar:
-      return "int8";
-    case at::kShort:
-      return "int16";
-    case at::kInt:
-      return "int32";
-    case at::kLong:
-      return "int64";
-    case at::kHalf:
-      return "float16";
-    case at::kBFloat16:
-      return "bfloat16";
-    case at::kFloat:
-      return "float32";
-    case at::kDouble:
-      return "float64";
-    case at::kComplexFloat:
-      return "complex64";
-    case at::kComplexDouble:
-      return "complex128";
-    case at::kFloat8_e4m3fn:
-      return "float8_e4m3fn";
-    case at::kFloat8_e5m2:
-      return "float8_e5m2";
-    case at::kUInt16:
-      return "uint16";
-    case at::kUInt32:
-      return "uint32";
-    case at::kUInt64:
-      return "uint64";
-    default:
-      return c10::toString(dtype);
-  }
+  return std::string(c10::getDtypeNames(dtype).first);
 }
 
 inline std::vector<TensorSpec> specs(const Json& json) {
