@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -149,42 +149,26 @@ def _constant_axes(dims: Any, rank: int, told: frozenset[str]) -> set[int]:
 
 
 def _require_equal(name: str, fake_tensor: Tensor, tensor: Tensor) -> None:
+    def refuse(code: str, given: object, right: object) -> NoReturn:
+        what = f"{name}: the fake kernel gives {given}, the kernel {right}"
+        raise Failure(what, code=code)
+
     if fake_tensor.dim() != tensor.dim():
-        raise Failure(
-            f"{name}: the fake kernel gives {fake_tensor.dim()} dimensions, the kernel "
-            f"{tensor.dim()}",
-            code="OPS-FAKE-SHAPE",
-        )
+        refuse("OPS-FAKE-SHAPE", f"{fake_tensor.dim()} dimensions", tensor.dim())
     sizes = [_plain(size) for size in fake_tensor.shape]
     if any(size not in (None, real) for size, real in zip(sizes, tensor.shape, strict=True)):
-        raise Failure(
-            f"{name}: the fake kernel gives shape {_show(sizes)}, the kernel "
-            f"{show_shape(tensor.shape)}",
-            code="OPS-FAKE-SHAPE",
-        )
+        refuse("OPS-FAKE-SHAPE", f"shape {_show(sizes)}", show_shape(tensor.shape))
     if fake_tensor.dtype != tensor.dtype:
-        raise Failure(
-            f"{name}: the fake kernel gives dtype {dtype_name(fake_tensor.dtype)}, the kernel "
-            f"{dtype_name(tensor.dtype)}",
-            code="OPS-FAKE-DTYPE",
-        )
+        refuse("OPS-FAKE-DTYPE", f"dtype {dtype_name(fake_tensor.dtype)}", dtype_name(tensor.dtype))
     if fake_tensor.device != tensor.device:
-        raise Failure(
-            f"{name}: the fake kernel gives device {fake_tensor.device}, the kernel "
-            f"{tensor.device}",
-            code="OPS-FAKE-DEVICE",
-        )
+        refuse("OPS-FAKE-DEVICE", f"device {fake_tensor.device}", tensor.device)
     if not tensor.numel():
         return
     strides = [_plain(stride) for stride in fake_tensor.stride()]
     for axis, (stride, real) in enumerate(zip(strides, tensor.stride(), strict=True)):
         # The stride of a dimension of one element is never used.
         if tensor.shape[axis] > 1 and stride not in (None, real):
-            raise Failure(
-                f"{name}: the fake kernel gives strides {_show(strides)}, the kernel "
-                f"{show_shape(tensor.stride())}",
-                code="OPS-FAKE-STRIDE",
-            )
+            refuse("OPS-FAKE-STRIDE", f"strides {_show(strides)}", show_shape(tensor.stride()))
 
 
 def _plain(size: Any) -> int | None:
