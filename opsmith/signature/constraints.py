@@ -55,7 +55,7 @@ class Constraint:
     @property
     def along(self) -> int:
         """The number of last dimensions that the condition spans; 0 for each value alone."""
-        return 0
+        return 1
 
     def expressions(self) -> tuple[Expression, ...]:
         """Return the integer expressions in the bounds."""
@@ -87,6 +87,11 @@ class ValueRange(Constraint):
         """The argument with the starts, if there is one."""
         return () if self.start is None else (self.start,)
 
+    @property
+    def along(self) -> int:
+        """Each value by itself: 0."""
+        return 0
+
 
 @dataclass(frozen=True)
 class Column(Constraint):
@@ -94,11 +99,6 @@ class Column(Constraint):
 
     place: int
     range: ValueRange
-
-    @property
-    def along(self) -> int:
-        """The last dimension only: 1."""
-        return 1
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
@@ -113,11 +113,6 @@ class Order(Constraint):
     first: Bound | None
     last: Bound | None
     strict: bool = False
-
-    @property
-    def along(self) -> int:
-        """The last dimension only: 1."""
-        return 1
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
@@ -158,11 +153,6 @@ class PartStarts(Constraint):
 
     of: str
     shapes: bool = False
-
-    @property
-    def along(self) -> int:
-        """The last dimension only: 1."""
-        return 1
 
     @property
     def reads(self) -> tuple[str, ...]:
