@@ -6,7 +6,6 @@ another kind, or a tuple of them. Operators without one are decomposed.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -105,20 +104,10 @@ def _sub(mode: Any, x: Any, y: Any, *, alpha: Any = 1) -> Array:
     return apply("sub", mode.array(x), other if alpha == 1 else apply("mul", other, alpha))
 
 
-@handler("rsub")
-def _rsub(mode: Any, x: Any, y: Any, alpha: Any = 1) -> Array:
-    return _sub(mode, y, x, alpha=alpha)
-
-
 @handler("div", "true_divide")
 def _div(mode: Any, x: Any, y: Any, *, rounding_mode: str | None = None) -> Array:
     quotient = apply("div", mode.array(x), mode.array(y))
     return quotient if rounding_mode is None else apply(rounding_mode, quotient)
-
-
-@handler("floor_divide")
-def _floor_divide(mode: Any, x: Any, y: Any) -> Array:
-    return _div(mode, x, y, rounding_mode="floor")
 
 
 @handler("remainder")
@@ -128,21 +117,9 @@ def _remainder(mode: Any, x: Any, y: Any) -> Array:
     return apply("sub", first, apply("mul", second, whole))
 
 
-@handler("frac")
-def _frac(mode: Any, x: Any) -> Array:
-    array = mode.array(x)
-    return apply("sub", array, apply("trunc", array))
-
-
 @handler("reciprocal")
 def _reciprocal(mode: Any, x: Any) -> Array:
     return apply("div", 1, mode.array(x))
-
-
-@handler("square")
-def _square(mode: Any, x: Any) -> Array:
-    array = mode.array(x)
-    return apply("mul", array, array)
 
 
 @handler("sign", "sgn")
@@ -151,67 +128,11 @@ def _sign(mode: Any, x: Any) -> Array:
     return arrays.constants(arrays.order(array, constant(0)).double())
 
 
-@handler("relu")
-def _relu(mode: Any, x: Any) -> Array:
-    return apply("maximum", mode.array(x), 0)
-
-
-@handler("silu")
-def _silu(mode: Any, x: Any) -> Array:
-    array = mode.array(x)
-    return apply("mul", array, apply("sigmoid", array))
-
-
-@handler("gelu")
-def _gelu(mode: Any, x: Any, *, approximate: str = "none") -> Array:
-    array = mode.array(x)
-    if approximate == "tanh":
-        cube = apply("mul", array, apply("mul", array, array))
-        inner = apply("add", array, apply("mul", cube, 0.044715))
-        open_ = apply("tanh", apply("mul", inner, math.sqrt(2 / math.pi)))
-    else:
-        open_ = apply("erf", apply("mul", array, math.sqrt(0.5)))
-    return apply("mul", apply("mul", array, 0.5), apply("add", open_, 1))
-
-
-@handler("softplus")
-def _softplus(mode: Any, x: Any, beta: float = 1, threshold: float = 20) -> Array:
-    array = mode.array(x)
-    scaled = apply("mul", array, beta)
-    soft = apply("div", apply("log1p", apply("exp", scaled)), beta)
-    return where(scaled.values > threshold, array, soft)
-
-
-@handler("leaky_relu")
-def _leaky_relu(mode: Any, x: Any, slope: float = 0.01) -> Array:
-    array = mode.array(x)
-    return where(array.values > 0, array, apply("mul", array, slope))
-
-
 @handler("elu")
 def _elu(mode: Any, x: Any, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Array:
     array = mode.array(x)
     low = apply("mul", apply("expm1", apply("mul", array, input_scale)), alpha)
     return apply("mul", where(array.values > 0, array, low), scale)
-
-
-def _clamp(mode: Any, x: Any, min: Any = None, max: Any = None) -> Array:
-    array = mode.array(x)
-    if min is not None:
-        array = apply("maximum", array, mode.array(min))
-    return array if max is None else apply("minimum", array, mode.array(max))
-
-
-HANDLERS["clamp"] = _clamp
-HANDLERS["hardtanh"] = lambda mode, x, low=-1, high=1: _clamp(mode, x, low, high)
-HANDLERS["clamp_min"] = lambda mode, x, low: _clamp(mode, x, low)
-HANDLERS["clamp_max"] = lambda mode, x, high: _clamp(mode, x, None, high)
-
-
-@handler("addcmul")
-def _addcmul(mode: Any, x: Any, y: Any, z: Any, *, value: Any = 1) -> Array:
-    term = apply("mul", mode.array(y), mode.array(z))
-    return apply("add", mode.array(x), apply("mul", term, value))
 
 
 @handler("addcdiv")
@@ -230,24 +151,6 @@ def _lerp(mode: Any, x: Any, y: Any, weight: Any) -> Array:
 @handler("where")
 def _where_of(mode: Any, condition: Tensor, x: Any, y: Any) -> Array:
     return where(condition.bool(), mode.array(x), mode.array(y))
-
-
-@handler("masked_fill")
-def _masked_fill(mode: Any, x: Any, mask: Tensor, value: Any) -> Array:
-    array, filling = arrays.broadcast(mode.array(x), mode.array(value))
-    return where(mask, filling, array)
-
-
-@handler("nan_to_num")
-def _nan_to_num(
-    mode: Any, x: Any, nan: Any = None, posinf: Any = None, neginf: Any = None
-) -> Array:
-    array = mode.array(x)
-    most = torch.finfo(torch.float64).max
-    values = array.values
-    array = where(values.isnan(), constant(nan or 0), array)
-    array = where(values == math.inf, constant(most if posinf is None else posinf), array)
-    return where(values == -math.inf, constant(-most if neginf is None else neginf), array)
 
 
 # --- decisions -----------------------------------------------------------------------------------

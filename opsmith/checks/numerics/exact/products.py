@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,8 +11,8 @@ from torch import Tensor
 
 from opsmith.checks.numerics.exact import arrays
 from opsmith.checks.numerics.exact.arrays import Array
-from opsmith.checks.numerics.exact.elementwise import HANDLERS, apply, constant, handler
-from opsmith.checks.numerics.exact.reductions import fold, shaped
+from opsmith.checks.numerics.exact.elementwise import apply, constant, handler
+from opsmith.checks.numerics.exact.reductions import shaped
 
 # --- products ------------------------------------------------------------------------------------
 
@@ -29,33 +29,6 @@ def _mm(mode: Any, x: Any, y: Any) -> Array:
 @handler("bmm")
 def _bmm(mode: Any, x: Any, y: Any) -> Array:
     return arrays.product(mode.array(x), mode.array(y))
-
-
-def _plus(name: str) -> Callable[..., Any]:
-    def plus(mode: Any, bias: Any, x: Any, y: Any, *, beta: Any = 1, alpha: Any = 1) -> Array:
-        found = HANDLERS[name](mode, x, y)
-        if alpha != 1:
-            found = apply("mul", found, alpha)
-        start = mode.array(bias)
-        return apply("add", found, start if beta == 1 else apply("mul", start, beta))
-
-    return plus
-
-
-@handler("mv")
-def _mv(mode: Any, x: Any, y: Any) -> Array:
-    first, second = mode.array(x), mode.array(y)
-    return fold("add", 0, apply("mul", first, second), 1)
-
-
-@handler("dot", "vdot")
-def _dot(mode: Any, x: Any, y: Any) -> Array:
-    return fold("add", 0, apply("mul", mode.array(x), mode.array(y)))
-
-
-HANDLERS["addmm"] = _plus("mm")
-HANDLERS["baddbmm"] = _plus("bmm")
-HANDLERS["addmv"] = _plus("mv")
 
 
 @handler("convolution")

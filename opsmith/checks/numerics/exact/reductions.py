@@ -53,12 +53,6 @@ def _sum(mode: Any, x: Any, dim: Any = None, keepdim: bool = False, **_: Any) ->
     return fold("add", 0, mode.array(x), dim, keepdim)
 
 
-@handler("mean")
-def _mean(mode: Any, x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Array:
-    array = mode.array(x)
-    return apply("div", fold("add", 0, array, dim, keepdim), _count(array, dim))
-
-
 @handler("prod")
 def _prod(mode: Any, x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Array:
     return fold("mul", 1, mode.array(x), dim, keepdim)
@@ -138,11 +132,6 @@ def _var(
     return _variance_of(mode.array(x), dim, correction, keepdim)[0]
 
 
-@handler("std")
-def _std(mode: Any, x: Any, *given: Any, **named: Any) -> Array:
-    return apply("sqrt", _var(mode, x, *given, **named))
-
-
 @handler("var_mean")
 def _var_mean(
     mode: Any, x: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False,
@@ -179,29 +168,6 @@ def _softmax(mode: Any, x: Any, dim: int, half_to_float: Any = False) -> Array:
     array = mode.array(x)
     above = _exponentials(array, dim)
     return apply("div", above, fold("add", 0, above, dim, True))
-
-
-@handler("_log_softmax", "log_softmax")
-def _log_softmax(mode: Any, x: Any, dim: int, half_to_float: Any = False) -> Array:
-    array = mode.array(x)
-    largest = fold("maximum", -math.inf, array, dim, True)
-    centred = apply("sub", array, largest)
-    total = fold("add", 0, apply("exp", centred), dim, True)
-    return apply("sub", centred, apply("log", total))
-
-
-@handler("_softmax_backward_data")
-def _softmax_backward(mode: Any, grad: Any, output: Any, dim: int, dtype: Any) -> Array:
-    given, shares = mode.array(grad), mode.array(output)
-    scaled = apply("mul", given, shares)
-    return apply("sub", scaled, apply("mul", shares, fold("add", 0, scaled, dim, True)))
-
-
-@handler("_log_softmax_backward_data")
-def _log_softmax_backward(mode: Any, grad: Any, output: Any, dim: int, dtype: Any) -> Array:
-    given = mode.array(grad)
-    shares = apply("exp", mode.array(output))
-    return apply("sub", given, apply("mul", shares, fold("add", 0, given, dim, True)))
 
 
 @handler("logsumexp")
