@@ -76,8 +76,20 @@ class _Pointers(ctypes.Structure):
     _fields_ = [(name, ctypes.c_void_p) for name in ("values", "residues", "doubts")]
 
 
-def _pointers(array: Array) -> _Pointers:
-    return _Pointers(array.values.data_ptr(), array.residues.data_ptr(), array.doubts.data_ptr())
+def _as_c(value: Any) -> Any:
+    """Return an argument as the library takes it: a tensor or an array by where its numbers are."""
+    match value:
+        case Array(values, residues, doubts):
+            return _Pointers(values.data_ptr(), residues.data_ptr(), doubts.data_ptr())
+        case Tensor():
+            return ctypes.c_void_p(value.data_ptr())
+        case bool():
+            return ctypes.c_int32(value)
+        case int():
+            return ctypes.c_int64(value)
+        case float():
+            return ctypes.c_double(value)
+    return value
 
 
 def contiguous(array: Array) -> Array:
@@ -108,6 +120,16 @@ def library() -> Any:
     return ctypes.CDLL(str(recipe.build()))
 
 
+def _call(function: str, *given: Any) -> Any:
+    return getattr(library(), f"opsmith_exact_{function}")(*map(_as_c, given))
+
+
+def _apply(function: str, name: str, *given: Any) -> None:
+    """Call a function of the library that applies another one, which has a name."""
+    if _call(function, name.encode(), *given):
+        raise AssertionError(f"the library has no function {name!r}")
+
+
 def select(field: int) -> None:
     """Choose the field of all later operations, a number below `FIELDS`."""
     library().opsmith_exact_select(field)
@@ -126,9 +148,7 @@ def constants(values: Tensor) -> Array:
     """Return the numbers that constants of a program stand for."""
     values = values.detach().to(torch.float64).contiguous()
     out = empty(values.shape)
-    library().opsmith_exact_constants(
-        ctypes.c_int64(values.numel()), ctypes.c_void_p(values.data_ptr()), _pointers(out)
-    )
+    _call("constants", values.numel(), values, out)
     return out
 
 
@@ -136,24 +156,14 @@ def drawn(values: Tensor, seed: int) -> Array:
     """Return numbers with the given values and random residues; equal ones for equal values."""
     values = values.detach().to(torch.float64).contiguous()
     out = empty(values.shape)
-    library().opsmith_exact_draw(
-        ctypes.c_int64(values.numel()),
-        ctypes.c_void_p(values.data_ptr()),
-        ctypes.c_uint64(seed),
-        _pointers(out),
-    )
+    _call("draw", values.numel(), values, seed, out)
     return out
 
 
 def one(name: str, array: Array) -> Array:
     """Apply a function to each number."""
     array, out = contiguous(array), empty(array.shape)
-    _done(
-        name,
-        library().opsmith_exact_one(
-            name.encode(), ctypes.c_int64(out.values.numel()), _pointers(array), _pointers(out)
-        ),
-    )
+    _apply("one", name, out.values.numel(), array, out)
     return out
 
 
@@ -168,16 +178,7 @@ def two(name: str, first: Array, second: Array) -> Array:
     """Apply a function to each pair of numbers."""
     first, second = map(contiguous, broadcast(first, second))
     out = empty(first.shape)
-    _done(
-        name,
-        library().opsmith_exact_two(
-            name.encode(),
-            ctypes.c_int64(out.values.numel()),
-            _pointers(first),
-            _pointers(second),
-            _pointers(out),
-        ),
-    )
+    _apply("two", name, out.values.numel(), first, second, out)
     return out
 
 
@@ -185,12 +186,7 @@ def order(first: Array, second: Array) -> Tensor:
     """Return -1, 0 or 1 for each pair of numbers, 2 where one is NaN."""
     first, second = map(contiguous, broadcast(first, second))
     out = torch.empty(first.shape, dtype=torch.int8)
-    library().opsmith_exact_order(
-        ctypes.c_int64(out.numel()),
-        _pointers(first),
-        _pointers(second),
-        ctypes.c_void_p(out.data_ptr()),
-    )
+    _call("order", out.numel(), first, second, out)
     return out
 
 
@@ -199,18 +195,7 @@ def fold(name: str, start: float, rows: Array, *, cumulative: bool = False) -> A
     rows = contiguous(rows)
     total, count = rows.shape
     out = empty(rows.shape if cumulative else (total,))
-    _done(
-        name,
-        library().opsmith_exact_fold(
-            name.encode(),
-            ctypes.c_double(start),
-            ctypes.c_int64(total),
-            ctypes.c_int64(count),
-            _pointers(rows),
-            _pointers(out),
-            int(cumulative),
-        ),
-    )
+    _apply("fold", name, float(start), total, count, rows, out, cumulative)
     return out
 
 
@@ -218,13 +203,7 @@ def extreme(rows: Array, *, largest: bool) -> Tensor:
     """Return the position of the first largest, or smallest, number of each row."""
     rows = contiguous(rows)
     out = torch.empty(rows.shape[0], dtype=torch.int64)
-    library().opsmith_exact_extreme(
-        ctypes.c_int64(rows.shape[0]),
-        ctypes.c_int64(rows.shape[1]),
-        _pointers(rows),
-        int(largest),
-        ctypes.c_void_p(out.data_ptr()),
-    )
+    _call("extreme", *rows.shape, rows, largest, out)
     return out
 
 
@@ -234,14 +213,8 @@ def product(first: Array, second: Array) -> Array:
     batch, rows, inner = first.shape
     columns = second.shape[2]
     out = empty((batch, rows, columns))
-    sizes = (ctypes.c_int64(size) for size in (batch, rows, inner, columns))
-    library().opsmith_exact_product(*sizes, _pointers(first), _pointers(second), _pointers(out))
+    _call("product", batch, rows, inner, columns, first, second, out)
     return out
-
-
-def _done(name: str, failed: int) -> None:
-    if failed:
-        raise AssertionError(f"the library has no function {name!r}")
 
 
 def to_bytes(array: Array) -> bytes:
@@ -249,13 +222,12 @@ def to_bytes(array: Array) -> bytes:
     array = contiguous(array)
     count = array.values.numel()
     memory = ctypes.create_string_buffer(count * BYTES)
-    library().opsmith_exact_pack(ctypes.c_int64(count), _pointers(array), memory)
+    _call("pack", count, array, memory)
     return memory.raw
 
 
 def from_bytes(memory: bytes, shape: Sequence[int]) -> Array:
     """Return the numbers of a kernel's result; see `to_bytes`. Constants get their residues."""
     out = empty(shape)
-    count = ctypes.c_int64(out.values.numel())
-    library().opsmith_exact_unpack(count, memory, _pointers(out))
+    _call("unpack", out.values.numel(), memory, out)
     return out
