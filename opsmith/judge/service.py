@@ -71,11 +71,7 @@ def judge_all(
                 due.append(path)
         if not due:
             return
-        lanes = (
-            stack.enter_context(lanes_of(ray, jobs))
-            if ray
-            else Lanes(LocalLane, jobs or 1, jobs or 1)
-        )
+        lanes = stack.enter_context(lanes_of(ray, jobs)) if ray else _local(jobs or 1)
         deadline = options.get("deadline", 3600.0) + _SLACK
         begin = (_begin, stated, {**options, "beside": lanes.beside}, deadline)
         keys: dict[Path, str] = {}
@@ -97,6 +93,10 @@ def judge_all(
                 said["key"] = key
                 kept.add(said)
             yield said
+
+
+def _local(jobs: int) -> Lanes:
+    return Lanes(LocalLane, jobs, jobs)
 
 
 def _read(path: Path) -> Files | str:

@@ -136,7 +136,6 @@ def test_names_of_several_dtypes_leave_out_what_pytorch_does_not_compute_in() ->
 
 ROOT = Path(opsmith.__file__).parent
 HEADER = ROOT / "kernels" / "include" / "opsmith" / "detail" / "dtypes.h"
-RUNNER = ROOT / "targets" / "aotinductor" / "runner" / "opsmith_artifact.h"
 #: For each table of dtypes: its file, its entries, and the dtypes that it leaves out on purpose.
 TABLES: list[tuple[str, Iterable[str], set[str]]] = [
     ("kernels/codegen/cpp_names.py", cpp_names.ELEMENT_TYPES, set()),
@@ -146,11 +145,6 @@ TABLES: list[tuple[str, Iterable[str], set[str]]] = [
         set(),
     ),
     ("kernels/languages/triton/variants.py", variants.TRITON_DTYPES, set(COMPLEX)),
-    (
-        "targets/aotinductor/runner/opsmith_artifact.h",
-        re.findall(r'case at::\w+:\s+return "(\w+)";', RUNNER.read_text()),
-        set(),
-    ),
     ("targets/onnx/node.py", node.ELEMENT_TYPES, set()),
     ("checks/harness/call.py", call._CODES, set()),
     (
