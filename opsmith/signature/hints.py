@@ -7,10 +7,9 @@ import contextlib
 import functools
 import inspect
 import types
-import typing
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, get_args, get_origin
+from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin
 
 from opsmith.signature import checking
 from opsmith.signature.annotations import (
@@ -121,13 +120,13 @@ def strip(annotation: object) -> Stripped:
     optional = False
     while True:
         origin = get_origin(annotation)
-        if origin is typing.Annotated:
+        if origin is Annotated:
             annotation, *metadata = get_args(annotation)
             known = [item for item in metadata if _is_known(item)]
             constraints += tuple(item for item in known if isinstance(item, Annotation))
             marks += tuple(item for item in known if isinstance(item, Mark))
             _refuse_repeated(known)
-        elif origin in (typing.Union, types.UnionType):
+        elif origin in (Union, types.UnionType):
             members = [member for member in get_args(annotation) if member is not type(None)]
             if len(members) != 1 or len(members) == len(get_args(annotation)):
                 raise AnnotationProblem(
@@ -190,7 +189,7 @@ def type_of(base: object, scalars: Collection[str]) -> Type:
     if _is_array(base) or _is_tensor(base):
         return _tensor_type(base, scalars)
     origin, arguments = get_origin(base), get_args(base)
-    if origin is typing.Literal:
+    if origin is Literal:
         return ScalarType("str", _choices(base, arguments))
     if origin in _SEQUENCES and arguments:
         return _sequence_type(base, origin, arguments, scalars)
@@ -200,7 +199,7 @@ def type_of(base: object, scalars: Collection[str]) -> Type:
     home = getattr(base, "__module__", "").split(".")[0]
     if name in _REFUSED and home in ("torch", "builtins"):
         raise AnnotationProblem(f"{show(base)} cannot be an argument: {_REFUSED[name]}")
-    if isinstance(base, typing.TypeVar):
+    if isinstance(base, TypeVar):
         raise AnnotationProblem(
             f"{name} is a typing.TypeVar, which names no dtypes; write {name} = "
             f'opsmith.DtypeVar("{name}", Int32, Int64), and {name}[Tensor, "N"]'
@@ -274,11 +273,11 @@ def _sequence_type(
                 "list[...] for any number"
             )
         return TensorListType(_tensor_type(element, scalars))
-    if get_origin(element) in (typing.Union, types.UnionType):
+    if get_origin(element) in (Union, types.UnionType):
         tensors = any(_is_array(one) or _is_tensor(one) for one in get_args(element))
         instead = "; pass those that are there, and list[int] of their places" if tensors else ""
         raise AnnotationProblem(f"{show(base)}: elements cannot be optional{instead}")
-    if get_origin(element) is typing.Annotated:
+    if get_origin(element) is Annotated:
         raise AnnotationProblem(
             f"{show(base)}: a condition on all elements stands outside, as in "
             "Annotated[tuple[int, int], Between(1, 9)]"
@@ -487,12 +486,12 @@ def show(annotation: Any) -> str:  # under another name than Any, mypy mistakes 
         label = annotation.__name__.partition("[")[0]
         return f'{label}[{show(annotation.array_type)}, "{annotation.dim_str}"]'
     origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin is typing.Annotated:
+    if origin is Annotated:
         marks = (show(item) if isinstance(item, type) else repr(item) for item in arguments[1:])
         return f"Annotated[{', '.join([show(arguments[0]), *marks])}]"
-    if origin in (typing.Union, types.UnionType):
+    if origin in (Union, types.UnionType):
         return " | ".join(show(argument) for argument in arguments)
-    if origin is typing.Literal:
+    if origin is Literal:
         shown = (quoted(item) if isinstance(item, str) else repr(item) for item in arguments)
         return f"Literal[{', '.join(shown)}]"
     if origin is not None:

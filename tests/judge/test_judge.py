@@ -18,7 +18,7 @@ import torch
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.report.failure_codes import catalogue
 from opsmith.checks.report.json_junit import SCHEMA_FILE
-from opsmith.judge import NotSandboxedError, judge, program
+from opsmith.judge import NotSandboxedError, judge
 from opsmith.judge.session import Limits, Placement, Session
 from opsmith.judge.snapshot import collect
 from opsmith.judge.specification import imported
@@ -473,29 +473,6 @@ def test_a_file_that_cannot_be_used_and_nothing_to_judge_have_exit_codes_of_thei
     broken = tmp_path / "broken.py"
     broken.write_text("1 / 0\n")
     assert cli("judge", broken, "--candidate", candidate("return x")).code == 2
-
-
-@pytest.mark.parametrize(
-    ("result", "outcome", "begun"),
-    [
-        ("return x * factor + x.sum(1, keepdim=True)", "accepted", [0]),
-        ("return x * factor", "refused", []),
-        ("return (x * factor + x.sum(1, keepdim=True)).nan_to_num()", "refused", [0]),
-    ],
-    ids=["right", "wrong at once", "wrong for NaN alone"],
-)
-def test_a_program_begins_when_the_first_cases_are_right_beside_the_others(
-    candidate, monkeypatch, result, outcome, begun
-):
-    rows, found, ask = [], [], program.Program.ask_ahead
-
-    def asked(*given):
-        found.append(len(rows))
-        ask(*given)
-
-    monkeypatch.setattr(program.Program, "ask_ahead", asked)
-    verdict = judge(SPEC, candidate(result), examples=12, first=True, on_row=rows.append)
-    assert (verdict.outcome, found) == (outcome, begun)
 
 
 @pytest.mark.long

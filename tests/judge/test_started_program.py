@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from opsmith.checks.cases.failure import Failure
-from opsmith.judge.judge import _in_order
+from opsmith.judge.judge import _in_order, judge
 from opsmith.judge.program import Program
 from opsmith.judge.session import Limits, Placement
 from opsmith.judge.snapshot import collect
@@ -179,3 +179,32 @@ def test_a_program_that_does_not_end_after_its_results_is_not_waited_for(tmp_pat
         with pytest.raises(Failure, match="did not return within 20 s") as raised:
             list(program.run_all(operator, [{"x": torch.randn(3, 5), "factor": 1.5}]))
         assert raised.value.code == "OPS-CALL-HANG"
+
+
+@pytest.mark.parametrize(
+    ("result", "outcome", "begun"),
+    [
+        ("return x * factor + x.sum(1, keepdim=True)", "accepted", [0]),
+        ("return x * factor", "refused", []),
+        ("return (x * factor + x.sum(1, keepdim=True)).nan_to_num()", "refused", [0]),
+    ],
+    ids=["right", "wrong at once", "wrong for NaN alone"],
+)
+@pytest.mark.usefixtures("brief_shrinking")
+def test_a_program_begins_when_the_first_cases_are_right_beside_the_others(
+    tmp_path, monkeypatch, result, outcome, begun
+):
+    kernels = tmp_path / "kernels.py"
+    kernels.write_text(
+        "from spec import scale\n\n@scale.register_kernel('cpu')\n"
+        f"def kernel(x, factor):\n    {result}\n"
+    )
+    rows, found, ask = [], [], Program.ask_ahead
+
+    def asked(*given):
+        found.append(len(rows))
+        ask(*given)
+
+    monkeypatch.setattr(Program, "ask_ahead", asked)
+    verdict = judge(SPEC, kernels, examples=12, first=True, on_row=rows.append)
+    assert (verdict.outcome, found) == (outcome, begun)
