@@ -63,6 +63,7 @@ def test_what_a_reference_does_to_the_list_it_is_given_is_its_own_matter():
     passes(extends, ["dispatch", "reference", "layouts"], 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [2.0, 1.0, 0.0])
 def test_a_kernel_may_refuse_what_its_reference_refuses_in_the_same_dtype(limit):
     """As a matrix may be singular in single precision, and not in double precision."""

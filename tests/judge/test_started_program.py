@@ -181,6 +181,7 @@ def test_a_program_that_does_not_end_after_its_results_is_not_waited_for(tmp_pat
         assert raised.value.code == "OPS-CALL-HANG"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("result", "outcome", "begun"),
     [
