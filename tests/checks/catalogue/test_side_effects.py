@@ -153,7 +153,7 @@ def test_two_calls_at_once_that_meet_are_found():
         threading.Event().wait(0.02)
         return shared["x"] * 2
 
-    assert failures("meeting", meeting)["side-effects"].startswith(
+    assert failures("meeting", meeting, ["side-effects"])["side-effects"].startswith(
         "called by two threads at once: "
     )
 
