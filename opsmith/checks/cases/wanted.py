@@ -1,4 +1,4 @@
-"""What a check asks of the cases that are sampled for it."""
+"""Describe what a check asks of the cases that are sampled for it."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_a_piece_that_ends_each_process_is_given_up_and_costs_no_other(opened):
 
 
 def test_a_piece_that_was_lost_goes_to_a_process_that_has_nothing_to_do(opened):
-    # Where a machine is gone, no other process may find a place while this one keeps its own.
+    # If a machine is gone, another process may find no place while this one keeps its own.
     tries = Counter()
 
     def work(piece):
