@@ -41,7 +41,6 @@ _NONE = "none"
 #: The least time limit for importing the user's modules, on a machine that may be busy.
 _IMPORT_SECONDS = 20.0
 
-
 #: How often a call that failed is repeated, to tell earlier calls from threads as the cause.
 _REPEATS = 100
 _RACES = (
@@ -286,7 +285,8 @@ class Worker(Supervised):
         # If the kernel runs in another process, the reference ended this one.
         blameless = check.apart and end.code in ("OPS-CALL-CRASH", "OPS-CALL-EXIT")
         if blameless:
-            first = f"the reference {first}"
+            cases = ", or a function of register_cases," * bool(before and subject.operator.cases)
+            first = f"the reference{cases} {first}"
         return Row(
             operator=subject.operator.name,
             kernel=subject.kernel,

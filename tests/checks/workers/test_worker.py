@@ -467,10 +467,23 @@ def _(x):
 """
 
 
-def test_a_reference_that_crashes_is_not_told_as_the_kernels_crash(tmp_path):
+CASES = """
+@fragile.register_cases
+def _(dtype, seed):
+    os.abort()
+"""
+
+
+@pytest.mark.parametrize(
+    ("cases", "whose"),
+    [("", "the reference"), (CASES, "the reference, or a function of register_cases,")],
+    ids=["the reference", "cases"],
+)
+def test_a_reference_that_crashes_is_not_told_as_the_kernels_crash(tmp_path, cases, whose):
     file = tmp_path / "fragile.py"
-    file.write_text(REFERENCE)
+    # Each file declares an operator of its own.
+    file.write_text((REFERENCE + cases).replace("fragile", "fragile_cases" if cases else "fragile"))
     (operator,) = import_operators(str(file)).operators
     (row,) = [one for one in checks.run(operator, select=["reference"]).rows if one.kernel == "cpu"]
-    assert row.message.startswith("the reference crashed with signal 6 (SIGABRT)")
+    assert row.message.startswith(f"{whose} crashed with signal 6 (SIGABRT)")
     assert "kernel:" not in row.explain()
