@@ -40,32 +40,54 @@ from opsmith.signature.sizes.shapes import Fixed, Variadic
     ),
 )
 def fake(trial: Trial) -> None:
-    """Try plain sizes in every layout, then symbolic sizes, none of which may become a number."""
+    """Try plain sizes in every layout, then symbolic sizes, none of which may become a number.
+
+    A size is told as fixed when a second number of it is fixed too, or when no other was drawn.
+    One fixed number is none of the declaration's business: where a size less three is 1, PyTorch
+    itself compares the size with a number, and takes every other.
+    """
     trial.attribution.about("fake kernel", trial.operator.written_fake)
 
     def plain(case: Case) -> None:
         trial.accept(case)
-        _compare(trial, case, symbolic=False)
+        _compare(trial, case)
 
     trial.each(plain, wanted=Wanted(layouts=LAYOUTS), examples=trial.some(2))
     small = Wanted(sizes=(0, 1, 2))
     favourite = (trial.subject.favourite,)
     trial.each(plain, dtypes=favourite, wanted=small, examples=4, registered_cases=False)
 
+    sizes = _Sizes()
+
     def symbolic(case: Case) -> None:
         trial.accept(case)
-        _compare(trial, case, symbolic=True)
+        _compare(trial, case, sizes)
 
-    trial.each(
-        symbolic,
-        dtypes=favourite,
-        wanted=Wanted(sizes=DYNAMIC_SIZES, distinct=True),
-        examples=4,
-        keep=lambda case: all(size > 1 for _, t in case.tensors() for size in t.shape),
-    )
+    # Eight cases are enough where all stay open; a number that was fixed once asks for more.
+    for examples in (8, 16):
+        trial.each(
+            symbolic,
+            dtypes=favourite,
+            wanted=Wanted(sizes=DYNAMIC_SIZES, distinct=True),
+            examples=examples,
+            keep=lambda case: all(size > 1 for _, t in case.tensors() for size in t.shape),
+        )
+        if not sizes.fixed:
+            break
+    for axis, fixed in sizes.fixed.items():
+        if axis not in sizes.free:
+            raise _fixes(*axis, fixed)
 
 
-def _compare(trial: Trial, case: Case, *, symbolic: bool) -> None:
+class _Sizes:
+    """The axes of arguments that a fake kernel fixed, with the numbers, and those left open."""
+
+    def __init__(self) -> None:
+        self.fixed: dict[tuple[str, int], set[int]] = {}
+        self.free: set[tuple[str, int]] = set()
+
+
+def _compare(trial: Trial, case: Case, symbolic: _Sizes | None = None) -> None:
     # Imported late, since symbolic_shapes imports half of the compiler.
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -80,7 +102,7 @@ def _compare(trial: Trial, case: Case, *, symbolic: bool) -> None:
     # written by hand needs it too, if the declaration does not name these sizes.
     mode = fake_mode(shape_env=ShapeEnv(duck_shape=False), allow_non_fake_inputs=False)
     own = {
-        name: _fake_value(mode, name, value, symbolic)
+        name: _fake_value(mode, name, value, symbolic is not None)
         for name, value in case.make(trial.subject.device).items()
     }
     before = {name: value.shape for name, value in every_tensor_in(own)}
@@ -90,7 +112,7 @@ def _compare(trial: Trial, case: Case, *, symbolic: bool) -> None:
     except Exception as error:
         raise Failure(f"the fake kernel {trial.raised(error)}", code="OPS-FAKE-RAISED") from error
     if symbolic:
-        _require_free(trial, before)
+        _require_free(trial, before, symbolic)
     promised = flatten(signature, returned, own)
     if len(promised) != len(real):
         raise Failure(
@@ -114,7 +136,7 @@ def _fake_value(mode: Any, name: str, value: Any, symbolic: bool) -> Any:
     return mode.from_tensor(value, symbolic_context=context, source=named_source(name))
 
 
-def _require_free(trial: Trial, shapes: Mapping[str, Any]) -> None:
+def _require_free(trial: Trial, shapes: Mapping[str, Any], seen: _Sizes) -> None:
     """Make sure that the fake kernel left every open size of the declaration symbolic."""
     for name, sizes in shapes.items():
         type_ = trial.signature.by_name[name.partition("[")[0]].tensor_type
@@ -124,14 +146,24 @@ def _require_free(trial: Trial, shapes: Mapping[str, Any]) -> None:
         for axis, size in enumerate(sizes):
             if axis in constant or not isinstance(size, torch.SymInt):
                 continue
-            fixed = size.node.maybe_as_int()
-            if fixed is not None:
-                raise Failure(
-                    f"the fake kernel fixes dimension {axis} of {name!r} to {fixed}: a model "
-                    "exported or compiled with it takes no other size. It must not turn a size "
-                    "into an int, compare it with a number, or loop over it.",
-                    code="OPS-FAKE-FIXED",
-                )
+            number = size.node.maybe_as_int()
+            if number is None:
+                seen.free.add((name, axis))
+                continue
+            fixed = seen.fixed.setdefault((name, axis), set())
+            fixed.add(number)
+            if len(fixed) > 1:
+                raise _fixes(name, axis, fixed)
+
+
+def _fixes(name: str, axis: int, numbers: set[int]) -> Failure:
+    return Failure(
+        f"the fake kernel fixes dimension {axis} of {name!r} to a number "
+        f"({', '.join(map(str, sorted(numbers)))} in the cases tried): a model exported or "
+        "compiled with it takes no other size. It must not turn a size into an int, compare it "
+        "with a number, or loop over it.",
+        code="OPS-FAKE-FIXED",
+    )
 
 
 def _constant_axes(dims: Any, rank: int, told: frozenset[str]) -> set[int]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +18,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import opsmith
-from opsmith import ArgumentError, DeclarationError, Index, OpsmithError, checks, kernels
+from opsmith import ArgumentError, Between, DeclarationError, Index, OpsmithError, checks, kernels
 from opsmith.operators.core import registry
 from opsmith.operators.core.source_location import shown_path, where_written
 from opsmith.operators.dispatch.gates import autograd_gate
@@ -328,6 +330,35 @@ def test_the_lack_of_a_fake_kernel_is_one_row_and_hides_no_argument() -> None:
         added(torch.ones(2, device="meta"), torch.ones(2))
     report = checks.run(added, select=["fake", "validation"], isolate=False, examples=2)
     assert [row.check for row in report.rows if row.status == "failed"] == ["fake"]
+
+
+def test_a_size_is_fixed_when_no_second_number_of_it_is_free() -> None:
+    # PyTorch compares the last of three differences with 1, which fixes a size of 4, no other.
+    @opsmith.op("test_operator::third_differences")
+    def third_differences(x: Float[Tensor, "N C"]) -> Float[Tensor, "N C-3"]:
+        return torch.diff(x, 3)
+
+    third_differences.register_fake(lambda x: x.new_empty(torch.diff(x, 3).shape))
+
+    @third_differences.register_cases
+    def cases(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Tensor]]:
+        yield {"x": torch.ones(5, 4, dtype=dtype)}
+
+    # One of several forms of the call turns the size into a number, in all its cases.
+    @opsmith.op("test_operator::stepped")
+    def stepped(x: Float[Tensor, "N"], step: Annotated[int, Between(1, 3)]) -> Float[Tensor, "N"]:
+        return x * step
+
+    @stepped.register_fake
+    def fake(x: Tensor, step: int) -> Tensor:
+        return x.new_empty(int(x.shape[0]) if step == 3 else x.shape[0])
+
+    said = [
+        checks.run(operator, select=["fake"], isolate=False).rows[0].message
+        for operator in (third_differences, stepped)
+    ]
+    assert said[0] == ""
+    assert re.match(r"the fake kernel fixes dimension 0 of 'x' to a number \(\d, \d", said[1])
 
 
 def test_a_written_fake_is_asked_for_what_fits_only() -> None:
