@@ -148,7 +148,6 @@ _TAKEN = {
 }
 #: How such an argument is handed to PyTorch's function, by its declared type and PyTorch's.
 _GIVEN = {
-    ("int", "SymInt"): "c10::SymInt({})",
     ("int", "number"): "at::Scalar({})",
     ("float", "number"): "at::Scalar({})",
     ("int", "Optional[number]"): "std::optional<at::Scalar>({})",
@@ -231,10 +230,17 @@ def _given(wanted: Any, own: Any) -> str:
         if not wanted.has_default_value():
             raise KeyError(wanted.name)
         return _DEFAULTS.get(str(wanted.default_value), str(wanted.default_value))
-    pair = str(own.type), str(wanted.real_type)
+    pair = str(own.type), _named(wanted.real_type)
     if pair[0] == pair[1] or pair[1] == f"Optional[{pair[0]}]":
         return str(own.name)
     return _GIVEN[pair].format(own.name)
+
+
+def _named(kind: Any) -> str:
+    # PyTorch's own name of a list of symbolic sizes is that of a list of numbers.
+    if kind.kind() == "ListType" and kind.getElementType().kind() == "SymIntType":
+        return "List[SymInt]"
+    return str(kind)
 
 
 def names_of(kind: str) -> Iterator[str]:

@@ -69,9 +69,10 @@ def collect() -> list[str]:
         if not _takes_tensors_alone(overload):
             continue
         own = [one for one in tests if _named(one.model.graph.node[0].op_type) == _short(name)]
-        inputs = list(_taken(overload, own))
+        taken = list(_taken(overload, own))
+        inputs = [one for _, one in taken]
         if inputs and all(map(bool, inputs)):
-            model_of(name).write_bytes(own[0].model.SerializeToString())
+            model_of(name).write_bytes(taken[0][0].model.SerializeToString())
             torch.save([(tuple(one), {}) for one in inputs], model_of(name).with_suffix(".pt"))
             found.append(name)
     _index().write_text(json.dumps(sorted(found)))
@@ -95,8 +96,8 @@ def _short(name: str) -> str:
     return name.partition("::")[2].partition(".")[0]
 
 
-def _taken(overload: Any, tests: Sequence[Any]) -> Iterator[list[torch.Tensor]]:
-    """Yield the inputs of the tests that an overload takes; none for a test that it fails."""
+def _taken(overload: Any, tests: Sequence[Any]) -> Iterator[tuple[Any, list[torch.Tensor]]]:
+    """Yield the tests whose inputs an overload takes, with them; without if it fails the test."""
     for test in tests:
         for given, (wanted,) in test.data_sets:
             try:
@@ -108,7 +109,7 @@ def _taken(overload: Any, tests: Sequence[Any]) -> Iterator[list[torch.Tensor]]:
             close = gave.shape == right.shape and torch.allclose(
                 gave.double(), right.double(), rtol=1e-3, atol=1e-6, equal_nan=True
             )
-            yield inputs if close else []
+            yield test, inputs if close else []
 
 
 def _tensor(value: Any) -> torch.Tensor:
