@@ -47,6 +47,7 @@ def op(
     summed_dims: Sequence[str] = ...,
     linear_in: Sequence[str | Sequence[str]] = ...,
     where: Sequence[str] = ...,
+    batch_invariant: Sequence[str] = ...,
     autograd: str | None = ...,
     device_types: str | Sequence[str] | None = ...,
     schema: str | None = ...,
@@ -66,6 +67,7 @@ def op(
     summed_dims: Sequence[str] = ...,
     linear_in: Sequence[str | Sequence[str]] = ...,
     where: Sequence[str] = ...,
+    batch_invariant: Sequence[str] = ...,
     autograd: str | None = ...,
     device_types: str | Sequence[str] | None = ...,
     schema: str | None = ...,
@@ -85,6 +87,7 @@ def op(
     summed_dims: Sequence[str] = (),
     linear_in: Sequence[str | Sequence[str]] = (),
     where: Sequence[str] = (),
+    batch_invariant: Sequence[str] = (),
     autograd: str | None = None,
     device_types: str | Sequence[str] | None = None,
     schema: str | None = None,
@@ -109,6 +112,8 @@ def op(
             sum is. Rules for DTensors follow from the claim, and checks test it.
         where: conditions on sizes and int arguments that every call satisfies, such as
             ``"H % K == 0"``; other calls are refused. One condition may be written as a text.
+        batch_invariant: those of `parallel_dims` along which a slice has the same bits whatever the
+            batch around it and the number of threads, as the author claims; a check tests it.
         autograd: ``"reference"`` takes every derivative from the reference, which must then be
             differentiable PyTorch. In reverse mode, a hand-written backward takes precedence.
         device_types: the device types that the reference supports; all by default.
@@ -149,6 +154,7 @@ def op(
             summed_dims=summed_dims,
             linear_in=linear_in,
             where=where,
+            batch_invariant=batch_invariant,
             autograd=autograd,
             device_types=device_types,
             schema=schema,
@@ -172,6 +178,7 @@ def op(
             summed_dims=summed_dims,
             linear_in=linear_in,
             where=where,
+            batch_invariant=batch_invariant,
         )
         if schema is not None:
             refuse_others(signature, schema)

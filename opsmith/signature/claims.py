@@ -41,6 +41,12 @@ def check_claims(signature: Signature, refuse: Callable[[str], NoReturn]) -> Non
                 f"parallel_dims names {name!r}, which no result has as a dimension: the results "
                 "of the slices could not be put together"
             )
+    for name in signature.batch_invariant:
+        if name not in signature.parallel_dims:
+            refuse(
+                f"batch_invariant names {name!r}, and parallel_dims does not: a slice that depends "
+                "on others has other bits in another batch"
+            )
     _sums(signature, refuse)
 
 

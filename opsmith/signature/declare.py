@@ -62,6 +62,7 @@ def signature_of(
     summed_dims: Sequence[str] = (),
     linear_in: Sequence[str | Sequence[str]] = (),
     where: Sequence[str] = (),
+    batch_invariant: Sequence[str] = (),
 ) -> Signature:
     """Read a signature from a function's annotations.
 
@@ -74,6 +75,7 @@ def signature_of(
         summed_dims: the dimensions over which results without them are sums of slices' results.
         linear_in: the arguments, or groups of arguments, in which the results are linear.
         where: conditions on sizes and int arguments, such as ``H % K == 0``.
+        batch_invariant: the `parallel_dims` along which a slice has the same bits in every batch.
 
     Raises:
         DeclarationError: the message quotes the annotation, and says what would be right.
@@ -89,6 +91,7 @@ def signature_of(
         ("parallel_dims", parallel_dims),
         ("summed_dims", summed_dims),
         ("linear_in", linear_in),
+        ("batch_invariant", batch_invariant),
     ):
         if isinstance(value, str):
             refuse(f'{option}={value!r} is a string; write {option}=("{value}",)')
@@ -156,6 +159,7 @@ def signature_of(
         tuple(summed_dims),
         tuple((one,) if isinstance(one, str) else tuple(one) for one in linear_in),
         tuple(where),
+        tuple(batch_invariant),
         inspect.getdoc(function) or "",
     )
     checking.check(signature, refuse)

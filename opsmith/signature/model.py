@@ -48,6 +48,7 @@ class Signature:
         summed_dims: the dimensions over which results without them are sums of slices' results.
         linear_in: groups of arguments in which the results are linear, each group as a whole.
         where: the conditions on sizes and int arguments, as the author wrote them.
+        batch_invariant: the `parallel_dims` along which a slice has the same bits in every batch.
         doc: the docstring of the declaration.
     """
 
@@ -60,6 +61,7 @@ class Signature:
     summed_dims: tuple[str, ...] = ()
     linear_in: tuple[tuple[str, ...], ...] = ()
     where: tuple[str, ...] = ()
+    batch_invariant: tuple[str, ...] = ()
     doc: str = field(default="", compare=False)
 
     def _repr_pretty_(self, printer: Untyped, cycle: bool) -> None:
@@ -327,6 +329,8 @@ class Signature:
             claims = (*claims, self.summed_dims, self.linear_in)
         if self.where:
             claims = (*claims, self.where)
+        if self.batch_invariant:
+            claims = (*claims, "batch_invariant", self.batch_invariant)
         return repr(
             (self.namespace, self.schema(), annotations, dtypes, variables, results, claims)
         )

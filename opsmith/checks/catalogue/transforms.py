@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,13 +15,10 @@ from opsmith.checks.cases.reruns.registered_cases import alike
 from opsmith.checks.cases.wanted import Wanted
 from opsmith.checks.numerics.oracle import Expected, RefusedError
 from opsmith.checks.protocol import PLAIN_CALLS, define_check
+from opsmith.checks.trial.slices import composite_use, map_along, size_along, slice_truth
 from opsmith.checks.trial.trial import Trial
 from opsmith.kernels import HOST
-from opsmith.operators.core.arguments import each_tensor, flatten
-from opsmith.signature import Parameter, Result, Signature
-from opsmith.signature.sizes import expressions
-from opsmith.signature.sizes.expressions import Name
-from opsmith.signature.sizes.shapes import Fixed, Shape, Variadic
+from opsmith.operators.core.arguments import flatten
 
 
 @define_check(
@@ -49,126 +46,29 @@ def parallel_dims(trial: Trial) -> None:
 
 def _along(trial: Trial, claimed: str) -> None:
     signature, dim = trial.signature, claimed.removeprefix("*")
-    where = _composite_use(signature, dim)
+    where = composite_use(signature, dim)
     trial.need(not where, f"{claimed} cannot be sliced: {where} depends on its size")
 
     def one(case: Case) -> None:
         truth = trial.truth(case)
         arguments = trial.make(case)
-        size = max(
-            (tensor.shape[axis] for _, tensor, axis in _sliced(signature, arguments, dim)),
-            default=0,
-        )
+        size = size_along(signature, arguments, dim)
         # Try slices of one element, and halves, since values may leak from neighbours only.
         cuts = [(index, 1) for index in range(min(size, 5))]
         cuts += [(0, size // 2), (size // 2, size - size // 2)] if size > 3 else []
         for start, length in cuts:
-            part = _slice_arguments(signature, trial.make(case), dim, start, length)
+            cut = partial(_cut, start=start, length=length)
+            part = map_along(signature, trial.make(case), dim, cut)
             got = trial.run(part)
-            expected = _slice_truth(signature, truth, dim, start, length)
+            expected = slice_truth(signature, truth, dim, start, length)
             trial.compare(got, expected, f"the slice {start}:{start + length} along {claimed}")
 
     wanted = Wanted(sizes=(2, 3, 4, 1, 5, 7))
     trial.each(one, dtypes=(trial.subject.favourite,), wanted=wanted, examples=12, most=12)
 
 
-def _axis(shape: Shape | None, dim: str, rank: int) -> int | None:
-    """Return the axis of `dim` (of the first dimension, for a variadic ``*dim``) in a tensor."""
-    axis = 0
-    for one in shape.dims if shape is not None else ():
-        if isinstance(one, Variadic):
-            width = rank - (len(shape.dims) - 1) if shape is not None else 0
-            if one.name == dim and width > 0:
-                return axis
-            axis += width
-            continue
-        if isinstance(one, Fixed) and one.expression == Name(dim):
-            return axis
-        axis += 1
-    return None
-
-
-def _composite_use(signature: Signature, dim: str) -> str:
-    """Return the expression or constraint that depends on the size of `dim`; empty if none does."""
-    owners: list[Parameter | Result] = [*signature.parameters, *signature.results]
-    for owner in owners:
-        type_ = owner.tensor_type
-        for one in type_.shape.dims if type_ is not None and type_.shape is not None else ():
-            if not isinstance(one, Fixed) or isinstance(one.expression, Name):
-                continue
-            if dim in expressions.names(one.expression):
-                return f"the dimension '{one}' of {owner.name!r}"
-    return "which values fit" if dim in signature.constrained_dims else ""
-
-
-def _sliced(
-    signature: Signature, arguments: Mapping[str, Any], dim: str
-) -> list[tuple[str, Tensor, int]]:
-    found: list[tuple[str, Tensor, int]] = []
-    for parameter in signature.tensors:
-        type_, value = parameter.tensor_type, arguments[parameter.name]
-        for item in [value] if isinstance(value, Tensor) else value or ():
-            axis = _axis(type_.shape if type_ is not None else None, dim, item.dim())
-            if axis is not None:
-                found.append((parameter.name, item, axis))
-    return found
-
-
-def _slice_arguments(
-    signature: Signature, arguments: Mapping[str, Any], dim: str, start: int, length: int
-) -> dict[str, Any]:
-    def cut(parameter: Parameter, item: Tensor) -> Tensor:
-        type_ = parameter.tensor_type
-        axis = _axis(type_.shape if type_ is not None else None, dim, item.dim())
-        return item if axis is None else item.narrow(axis, start, length).clone()
-
-    own = dict(arguments)
-    for parameter in signature.tensors:
-        value = arguments[parameter.name]
-        if isinstance(value, Tensor):
-            own[parameter.name] = cut(parameter, value)
-        elif value:
-            own[parameter.name] = [cut(parameter, item) for item in value]
-    return own
-
-
-def _slice_truth(
-    signature: Signature, truth: Expected, dim: str, start: int, length: int
-) -> Expected:
-    """Return the right results for a slice."""
-    owners: list[Result | Parameter] = [*signature.results]
-    for parameter in signature.mutated:
-        owners += [parameter] * len(each_tensor(truth.arguments[parameter.name]))
-    if len(owners) != len(truth.values):
-        raise Inapplicable("lists of results cannot be sliced")
-
-    cuts: dict[int, tuple[int, int, int]] = {}
-    for position, owner in enumerate(owners):
-        shape = owner.tensor_type.shape if owner.tensor_type is not None else None
-        axis = _axis(shape, dim, truth.values[position].dim())
-        if axis is not None:
-            cuts[position] = (axis, start, length)
-
-    def cut(position: int, value: Tensor | None) -> Tensor | None:
-        return value if value is None or position not in cuts else value.narrow(*cuts[position])
-
-    def every(values: list[Any]) -> list[Any]:
-        return [cut(position, value) for position, value in enumerate(values)]
-
-    def evaluate(given: Mapping[str, Any]) -> list[Tensor]:
-        return every(truth.evaluate(given))
-
-    return Expected(
-        truth.names,
-        every(truth.values),
-        every(truth.spread),
-        every(truth.terms),
-        truth.exact,
-        evaluate,
-        truth.arguments,
-        signature=truth.signature,
-        cuts=cuts,
-    )
+def _cut(item: Tensor, axis: int, start: int, length: int) -> Tensor:
+    return item.narrow(axis, start, length).clone()
 
 
 @define_check(

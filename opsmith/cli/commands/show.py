@@ -112,6 +112,9 @@ def _derived(operator: "Operator") -> Iterator[str]:
     yield _gradient(operator)
     dims = ", ".join(signature.parallel_dims)
     yield f"batching: at once, along {dims}" if dims else "batching: one sample after the other"
+    invariant = ", ".join(signature.batch_invariant)
+    if invariant:
+        yield f"the same bits in every batch along {invariant}, as claimed"
     forms = ", ".join(
         f"from opset {one.opset} on ({shown_path(one.where)})" for one in translations(operator)
     )

@@ -49,6 +49,7 @@ def adopt(
     data_dependent: Sequence[str] = (),
     parallel_dims: Sequence[str] = (),
     where: Sequence[str] = (),
+    batch_invariant: Sequence[str] = (),
     annotations: Callable[..., object] | None = None,
 ) -> Any:  # the function, or without one a decorator
     """Adopt an existing operator, or define an operator for a ``torch.autograd.Function``.
@@ -65,6 +66,7 @@ def adopt(
         data_dependent: see `opsmith.op`.
         parallel_dims: see `opsmith.op`.
         where: see `opsmith.op`.
+        batch_invariant: see `opsmith.op`.
         annotations: for a Function, another function that provides the annotations; by default
             ``forward``, whose parameters without annotation are tensors. If it has a body, it is
             the reference, with whose gradient `opsmith check` compares ``backward``: a gradient
@@ -97,6 +99,7 @@ def adopt(
         "data_dependent": data_dependent,
         "parallel_dims": parallel_dims,
         "where": where,
+        "batch_invariant": batch_invariant,
     }
     owner = getattr(what, "__self__", what)  # of the Function's `apply`, the Function
     if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):

@@ -164,6 +164,7 @@ BY_ROW = {
     "side-effects": ("one", SOME, uneven),
     "statefulness": ("one", SOME),
     "parallel-dims": ("one", between(4, 1000), is_cut),
+    "batch-invariance": ("one", between(257, 1000), is_cut),
     "vmap": ("one", between(2, 4)),
     "sharding": ("one", between(4, 1000), is_cut),
     "validation": ("one", uneven),

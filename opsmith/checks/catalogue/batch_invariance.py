@@ -1,0 +1,180 @@
+"""Check what `batch_invariant` promises: the batch around a slice changes none of its bits."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.failure import Failure
+from opsmith.checks.cases.layouts import plain
+from opsmith.checks.cases.reruns.registered_cases import shown_shapes
+from opsmith.checks.cases.wanted import Wanted
+from opsmith.checks.numerics import loop_sizes
+from opsmith.checks.numerics.comparison import difference
+from opsmith.checks.numerics.oracle import RefusedError
+from opsmith.checks.protocol import PLAIN_CALLS, define_check
+from opsmith.checks.trial.slices import composite_use, map_along, name_axes, size_along
+from opsmith.checks.trial.trial import Trial
+from opsmith.kernels import HOST
+
+#: Sizes to draw; the least, which nothing is beside, comes last.
+_SIZES = (2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, 64, 130, 257, 1000, 1)
+#: Sizes of batches on both sides of those at which kernels take another path, and the most
+#: elements that the arguments of a larger batch may have.
+_BATCHES, _ELEMENTS = (2, 3, 8, 17, 64, 257, 1024), 1 << 16
+
+
+@define_check(
+    "batch-invariance",
+    "a slice has the same bits whatever the batch around it",
+    order=71,
+    needs=(*PLAIN_CALLS, "parallel-dims"),
+    apart=True,
+)
+def batch_invariance(trial: Trial) -> None:
+    """Call with the slices of a batch in other batches, and on another number of threads.
+
+    What holds along one of the `parallel_dims` and is not claimed is offered.
+    """
+    signature, claims = trial.signature, trial.signature.batch_invariant
+    trial.need(signature.parallel_dims, "claims no batch_invariant")
+    trial.kernel.threads = trial.settings.threads or max(2, trial.kernel.threads)
+    most: dict[str, int] = {}
+    if not trial.cases.only_registered:
+        most = loop_sizes.largest_sizes(trial.operator, trial.subject.favourite)
+    uses = {dim: composite_use(signature, dim.removeprefix("*")) for dim in signature.parallel_dims}
+    reasons = [
+        f"{dim} cannot be sliced: {uses[dim]} depends on its size" for dim in claims if uses[dim]
+    ]
+    tried: set[str] = set()
+    broken: set[str] = set()
+
+    def one(case: Case) -> None:
+        trial.accept(case)
+        for dim in (dim for dim in uses if not uses[dim] and dim not in broken):
+            calls = _Calls(trial, case, dim)
+            if calls.size < 2:
+                continue
+            tried.add(dim)
+            problem = calls.find_difference(most.get(dim.removeprefix("*"), _ELEMENTS))
+            if problem and dim in claims:
+                raise Failure(problem, code="OPS-BATCH-INVARIANCE")
+            if problem:
+                broken.add(dim)
+
+    wanted = Wanted(sizes=_SIZES, max_elements=1 << 14, most=most)
+    dtypes = None if claims else (trial.subject.favourite,)
+    trial.each(one, dtypes=dtypes, wanted=wanted, examples=trial.some(2 if claims else 6), most=8)
+
+    found = tuple(dim for dim in uses if dim in tried - broken and dim not in claims)
+    if found:
+        reasons.append(f"true on every case tried, and not claimed: batch_invariant={found}")
+    trial.need(tried.intersection(claims), "; ".join(("claims no batch_invariant", *reasons)))
+    trial.notes.extend(reasons)
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Slices of a call that make a call of their own.
+
+    Attributes:
+        words: what the batch is.
+        slices: the number of each slice in the whole call.
+        kept: the slice that is compared, all others being NaN; without it, all are compared.
+    """
+
+    words: str
+    slices: Tensor
+    kept: int | None = None
+
+    @property
+    def compared(self) -> Tensor:
+        """The places in the batch of the slices that are compared."""
+        return torch.arange(len(self.slices)) if self.kept is None else torch.tensor([self.kept])
+
+
+class _Calls:
+    """The calls of a case with other batches along one dimension."""
+
+    def __init__(self, trial: Trial, case: Case, dim: str) -> None:
+        self.trial, self.case = trial, case
+        self.dim = dim.removeprefix("*")
+        self.size = size_along(trial.signature, case.values, self.dim)
+
+    def find_difference(self, most: int) -> str:
+        """Return how a slice differs between batches; empty where none does.
+
+        Args:
+            most: the largest batch.
+        """
+        whole = _Batch(f"a batch of {self.size}", torch.arange(self.size))
+        right = self._results(whole)
+        for batch in self._batches(most):
+            with contextlib.suppress(RefusedError):  # so few slices, so many, or NaN
+                problem = self._compare(batch, right)
+                if problem:
+                    return f"{batch.words} and {whole.words} {problem}"
+        if self.trial.subject.device != HOST:
+            return ""
+        kernel = self.trial.kernel
+        kernel.threads, many = 1, kernel.threads
+        try:
+            problem = self._compare(whole, right)
+        finally:
+            kernel.threads = many
+        return problem and f"1 thread and {many} threads {problem}"
+
+    def _batches(self, most: int) -> Iterator[_Batch]:
+        every, last = torch.arange(self.size), self.size - 1
+        for index in sorted({0, self.size // 2, last}):
+            yield _Batch(f"slice {index} alone", every[index : index + 1])
+        for length in sorted({self.size // 2, last} - {1}):
+            yield _Batch(f"the first {length}", every[:length])
+            yield _Batch(f"the last {length}", every[-length:])
+        yield _Batch("the batch in reverse", every.flip(0))
+        most = min(most, _ELEMENTS * self.size // max(self.case.numel, 1))
+        for length in _BATCHES:
+            if self.size < length <= most:
+                yield _Batch(f"a batch of {length}", torch.arange(length) % self.size)
+        for kept in (0, last):
+            yield _Batch(f"slice {kept} among NaN", every, kept)
+
+    def _compare(self, batch: _Batch, right: Mapping[str, Tensor]) -> str:
+        got = self._results(batch)
+        ours = [got[name][batch.compared] for name in right]
+        theirs = [own[batch.slices[batch.compared]] for own in right.values()]
+        found = difference(ours, theirs, [*right])
+        return found and (
+            f"along {self.dim} gave different bits: {found}; with {shown_shapes(self.case)}"
+        )
+
+    def _results(self, batch: _Batch) -> dict[str, Tensor]:
+        """Return the results that have the dimension, which comes first, by name."""
+        trial, signature = self.trial, self.trial.signature
+
+        def pick(item: Tensor, axis: int) -> Tensor:
+            own = item.index_select(axis, batch.slices)
+            if batch.kept is None or not own.is_floating_point() or own.itemsize == 1:
+                return own
+            others = torch.arange(len(batch.slices)) != batch.kept
+            return own.index_fill(axis, others.nonzero().flatten(), torch.nan)
+
+        case = Case(signature, map_along(signature, self.case.values, self.dim, pick))
+        trial.accept(case)
+        arguments = trial.make(case)
+        results = trial.run(arguments)
+        found = {}
+        for result, (name, axis) in zip(
+            results, name_axes(signature, results, arguments, self.dim), strict=True
+        ):
+            if axis is not None:
+                own = plain(result).movedim(axis, 0)
+                # A NaN may have any sign and payload.
+                numbers = own.is_floating_point() and own.itemsize > 1
+                found[name] = own.masked_fill(own.isnan(), torch.nan) if numbers else own
+        return found
