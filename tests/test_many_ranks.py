@@ -47,7 +47,7 @@ def test_a_rank_that_is_killed_costs_the_steps_since_the_last_save(tmp_path: Pat
     assert_same(found, train("", 4, dtype=torch.float64))
 
 
-@pytest.mark.long  # tests/checks/catalogue/test_sharding_row.py counts what a call sends
+@pytest.mark.long  # tests/checks/catalogue/claims/test_sharding_row.py counts what a call sends
 def test_a_step_on_two_ranks_sends_the_bytes_of_the_claims() -> None:
     seen: dict[str, int] = {}
 

@@ -31,10 +31,10 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-CATALOGUE = ROOT / "tests" / "checks" / "catalogue"
+CLAIMS = ROOT / "tests" / "checks" / "catalogue" / "claims"
 FORMULAS = ROOT / "tests" / "checks" / "numerics" / "exact"
 sys.path[:0] = [str(HERE), str(HERE / "in_cuda"), str(HERE / "told")]
-sys.path += [str(CATALOGUE), str(FORMULAS), str(ROOT / "tests" / "emulators" / "cuda")]
+sys.path += [str(CLAIMS), str(FORMULAS), str(ROOT / "tests" / "emulators" / "cuda")]
 
 from kinds import Told, kind_of_cuda  # noqa: E402
 from run import MODULES, pairs  # noqa: E402
