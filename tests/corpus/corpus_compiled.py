@@ -216,7 +216,8 @@ def _call_of(name: str) -> str:
     several = f"std::tuple<{', '.join(['at::Tensor'] * len(results))}>"
     kind = "at::Tensor" if len(results) == 1 else several
     short = _short(name) + (f"_{schema.overload_name}" if schema.overload_name else "")
-    call = f"at::_ops::{short}::call({', '.join(given)})"
+    # Results of linear algebra lie column by column, and a declared result row by row.
+    call = f"at::_ops::{short}::call({', '.join(given)}){'.contiguous()' * (len(results) == 1)}"
     return f"{kind} {_declared(name)}({', '.join(taken)}) {{\n  return {call};\n}}"
 
 

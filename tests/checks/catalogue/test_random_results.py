@@ -133,6 +133,17 @@ def test_a_kernel_with_the_stated_distribution_passes(seed: int) -> None:
     assert {row.status for row in report.rows} == {"passed"}
 
 
+def test_a_case_in_which_nothing_is_random_is_followed_by_others() -> None:
+    @opsmith.op("randomness::nothing_dropped_from_nothing")
+    def dropout(
+        x: Float32[Tensor, "*n"], rng: opsmith.Philox, p: Annotated[float, Between(0, 0.99)]
+    ) -> Float32[Tensor, "*n"]:
+        return x * philox.bernoulli(rng, 1 - p, x.shape)
+
+    report = checks.run(dropout, select=["randomness"], isolate=False, examples=8)
+    assert report.ok, report.explain()
+
+
 def test_an_operator_whose_results_never_change_has_failed() -> None:
     @opsmith.op("randomness::constant")
     def constant(x: Float[Tensor, "N"], rng: opsmith.Philox) -> Float[Tensor, "N"]:
