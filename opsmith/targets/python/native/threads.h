@@ -1,10 +1,10 @@
 // The module's threads, which all its functions share.
 #pragma once
 
+#include <opsmith/detail/loop.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <charconv>
 #include <condition_variable>
 #include <cstdint>
@@ -17,40 +17,7 @@
 
 namespace opsmith::python {
 
-// One loop, split into pieces; each thread takes the next piece when it is free. A thread may come
-// after all pieces are done, so it shares the ownership.
-class Loop {
- public:
-  using Body = void (*)(int64_t, int64_t, void*);
-
-  Loop(int64_t begin, int64_t end, int64_t piece, Body body, void* state)
-      : begin_(begin),
-        end_(end),
-        piece_(piece),
-        count_((end - begin + piece - 1) / piece),
-        body_(body),
-        state_(state) {}
-
-  int64_t count() const { return count_; }
-
-  void work() {
-    for (int64_t i = next_.fetch_add(1); i < count_; i = next_.fetch_add(1)) {
-      const int64_t first = begin_ + i * piece_;
-      body_(first, std::min(first + piece_, end_), state_);
-      if (done_.fetch_add(1) + 1 == count_) done_.notify_all();
-    }
-  }
-  void wait() const {
-    for (int64_t seen = done_.load(); seen < count_; seen = done_.load()) done_.wait(seen);
-  }
-
- private:
-  const int64_t begin_, end_, piece_, count_;
-  const Body body_;
-  void* const state_;
-  std::atomic<int64_t> next_{0};
-  std::atomic<int64_t> done_{0};
-};
+using detail::Loop;
 
 class Threads {
  public:
@@ -70,10 +37,7 @@ class Threads {
   }
 
   static void run(int64_t begin, int64_t end, int64_t grain, Loop::Body body, void* state) {
-    // More pieces than threads, so that a slow thread delays the others less.
-    const int64_t wanted = std::clamp<int64_t>((end - begin) / grain, 1, int64_t{4} * number());
-    const int64_t piece = (end - begin + wanted - 1) / wanted;
-    const auto loop = std::make_shared<Loop>(begin, end, piece, body, state);
+    const auto loop = std::make_shared<Loop>(begin, end, grain, number(), body, state);
     const int64_t helpers = std::min<int64_t>(loop->count(), number()) - 1;
     if (helpers > 0) here().help(loop, helpers);
     loop->work();

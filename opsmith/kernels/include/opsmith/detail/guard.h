@@ -222,9 +222,10 @@ class ValueGuard {
   void take(int number, const DLTensor* Raw::* member, Whole range, const DLTensor* starts,
             Whole start, int64_t column = -1) {
     const DLTensor* given = raw_.*member;
-    if (given == nullptr || !is_whole(*given) || (starts != nullptr && !is_whole(*starts))) return;
-    int64_t count = 1;
-    for (int32_t i = 0; i < given->ndim; ++i) count *= given->shape[i];
+    // Kernels that accept strides read other tensors without a copy.
+    const auto is_whole = [](const DLTensor* one) { return one == nullptr || is_contiguous(*one); };
+    if (given == nullptr || !is_whole(given) || !is_whole(starts)) return;
+    const int64_t count = numel(*given);
     if (count == 0) return;
     if (starts == nullptr && range.low > range.high) {
       ctx_.fail("argument '", names(number).name, "' has ", count,
@@ -267,16 +268,6 @@ class ValueGuard {
   static const void* memory(const DLTensor& tensor) {
     return static_cast<const char*>(tensor.data) + tensor.byte_offset;
   }
-  // The tensor must be contiguous; kernels that accept strides read other tensors without a copy.
-  static bool is_whole(const DLTensor& tensor) {
-    int64_t expected = 1;
-    for (int32_t i = tensor.ndim - 1; i >= 0; --i) {
-      if (tensor.shape[i] != 1 && tensor.strides[i] != expected) return tensor.shape[i] == 0;
-      expected *= tensor.shape[i];
-    }
-    return true;
-  }
-
   void report(const char* when) {
     const Unadmitted found = box_->read();
     if (found.state != 2) return;

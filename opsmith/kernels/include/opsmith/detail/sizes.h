@@ -1,8 +1,10 @@
 // Sizes that are known at run time, and the arithmetic of shape expressions.
 #pragma once
 
+#include <opsmith/abi.h>
 #include <opsmith/math.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <stdexcept>
@@ -16,6 +18,34 @@ struct Sizes {
   int32_t count = 0;
   int64_t values[max_dims];
 };
+
+inline bool is_contiguous(const DLTensor& tensor) {
+  int64_t expected = 1;
+  bool contiguous = true;
+  for (int32_t i = tensor.ndim - 1; i >= 0; --i) {
+    if (tensor.shape[i] == 0) return true;
+    contiguous &= tensor.shape[i] == 1 || tensor.strides[i] == expected;
+    expected *= tensor.shape[i];
+  }
+  return contiguous;
+}
+
+inline int64_t numel(const DLTensor& tensor) {
+  int64_t count = 1;
+  for (int32_t i = 0; i < tensor.ndim; ++i) count *= tensor.shape[i];
+  return count;
+}
+
+// Describes contiguous memory. `strides` has room for `ndim` numbers.
+inline DLTensor contiguous(void* data, DLDevice device, DLDataType dtype, int64_t* shape,
+                           int32_t ndim, int64_t* strides) {
+  int64_t stride = 1;
+  for (int32_t i = ndim - 1; i >= 0; --i) {
+    strides[i] = stride;
+    stride *= std::max<int64_t>(shape[i], 1);
+  }
+  return {data, device, ndim, dtype, shape, strides, 0};
+}
 
 // Arithmetic of shape expressions: an overflow or a division by zero is an error, never a crash.
 inline int64_t add(int64_t a, int64_t b) {

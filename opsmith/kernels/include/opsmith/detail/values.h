@@ -99,23 +99,6 @@ bool runs_inside(const T* starts, const T* lengths, int64_t count, int64_t bound
   return outside == 0;
 }
 
-inline bool is_contiguous(const DLTensor& tensor) {
-  int64_t expected = 1;
-  bool contiguous = true;
-  for (int32_t i = tensor.ndim - 1; i >= 0; --i) {
-    if (tensor.shape[i] == 0) return true;
-    contiguous &= tensor.shape[i] == 1 || tensor.strides[i] == expected;
-    expected *= tensor.shape[i];
-  }
-  return contiguous;
-}
-
-inline int64_t numel(const DLTensor& tensor) {
-  int64_t count = 1;
-  for (int32_t i = 0; i < tensor.ndim; ++i) count *= tensor.shape[i];
-  return count;
-}
-
 // The offset in memory of the element at position `flat` (in the order of the indices).
 inline int64_t offset_of(const DLTensor& tensor, int64_t flat) {
   int64_t offset = 0;

@@ -4,52 +4,32 @@
 #pragma once
 
 #include <opsmith/detail/adapter.h>
+#include <opsmith/detail/loop.h>
 
 #include <xla/ffi/api/c_api.h>
 
-#include <thread>
+#include <utility>
 
 namespace opsmith::xla {
 
+using detail::Loop;
+
 constexpr DLDataType dtype_of(XLA_FFI_DataType type) {
-  switch (type) {
-    case XLA_FFI_DataType_PRED:
-      return {6, 8, 1};
-    case XLA_FFI_DataType_S8:
-      return {0, 8, 1};
-    case XLA_FFI_DataType_S16:
-      return {0, 16, 1};
-    case XLA_FFI_DataType_S32:
-      return {0, 32, 1};
-    case XLA_FFI_DataType_S64:
-      return {0, 64, 1};
-    case XLA_FFI_DataType_U8:
-      return {1, 8, 1};
-    case XLA_FFI_DataType_U16:
-      return {1, 16, 1};
-    case XLA_FFI_DataType_U32:
-      return {1, 32, 1};
-    case XLA_FFI_DataType_U64:
-      return {1, 64, 1};
-    case XLA_FFI_DataType_F16:
-      return {2, 16, 1};
-    case XLA_FFI_DataType_BF16:
-      return {4, 16, 1};
-    case XLA_FFI_DataType_F32:
-      return {2, 32, 1};
-    case XLA_FFI_DataType_F64:
-      return {2, 64, 1};
-    case XLA_FFI_DataType_C64:
-      return {5, 64, 1};
-    case XLA_FFI_DataType_C128:
-      return {5, 128, 1};
-    case XLA_FFI_DataType_F8E4M3FN:
-      return {10, 8, 1};
-    case XLA_FFI_DataType_F8E5M2:
-      return {12, 8, 1};
-    default:
-      return {255, 0, 1};
+  constexpr std::pair<XLA_FFI_DataType, DLDataType> dtypes[] = {
+      {XLA_FFI_DataType_PRED, {6, 8, 1}},    {XLA_FFI_DataType_S8, {0, 8, 1}},
+      {XLA_FFI_DataType_S16, {0, 16, 1}},    {XLA_FFI_DataType_S32, {0, 32, 1}},
+      {XLA_FFI_DataType_S64, {0, 64, 1}},    {XLA_FFI_DataType_U8, {1, 8, 1}},
+      {XLA_FFI_DataType_U16, {1, 16, 1}},    {XLA_FFI_DataType_U32, {1, 32, 1}},
+      {XLA_FFI_DataType_U64, {1, 64, 1}},    {XLA_FFI_DataType_F16, {2, 16, 1}},
+      {XLA_FFI_DataType_BF16, {4, 16, 1}},   {XLA_FFI_DataType_F32, {2, 32, 1}},
+      {XLA_FFI_DataType_F64, {2, 64, 1}},    {XLA_FFI_DataType_C64, {5, 64, 1}},
+      {XLA_FFI_DataType_C128, {5, 128, 1}},  {XLA_FFI_DataType_F8E4M3FN, {10, 8, 1}},
+      {XLA_FFI_DataType_F8E5M2, {12, 8, 1}},
+  };
+  for (const auto& [known, dtype] : dtypes) {
+    if (known == type) return dtype;
   }
+  return {255, 0, 1};
 }
 
 // A buffer as DLPack describes tensors; XLA's are contiguous.
@@ -59,18 +39,8 @@ class TensorView {
     if (buffer.rank > detail::max_dims) {
       throw std::runtime_error("a tensor has more than 64 dimensions");
     }
-    view_.data = buffer.data;
-    view_.device = {device_cpu, 0};
-    view_.ndim = static_cast<int32_t>(buffer.rank);
-    view_.dtype = dtype_of(buffer.dtype);
-    view_.shape = buffer.dims;
-    view_.strides = strides_;
-    view_.byte_offset = 0;
-    int64_t stride = 1;
-    for (int32_t i = view_.ndim - 1; i >= 0; --i) {
-      strides_[i] = stride;
-      stride *= std::max<int64_t>(view_.shape[i], 1);
-    }
+    view_ = detail::contiguous(buffer.data, {device_cpu, 0}, dtype_of(buffer.dtype), buffer.dims,
+                               static_cast<int32_t>(buffer.rank), strides_);
     return &view_;
   }
   const DLTensor& view() const { return view_; }
@@ -281,57 +251,25 @@ class Call : public detail::CallContext {
     return false;
   }
 
-  // The pieces of a range; each thread takes the next piece when it is free. A task may start after
-  // all pieces are done, so it shares the ownership.
-  struct Work {
-    int64_t begin;
-    int64_t end;
-    int64_t size;
-    int64_t count;
-    void (*body)(int64_t, int64_t, void*);
-    void* state;
-    std::atomic<int64_t> next{0};
-    std::atomic<int64_t> done{0};
-
-    void run() {
-      for (int64_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) {
-        const int64_t first = begin + i * size;
-        body(first, std::min(first + size, end), state);
-        if (done.fetch_add(1) + 1 == count) done.notify_all();
-      }
-    }
-    // The other threads are at their last pieces: sleeping and waking up may take longer than
-    // these.
-    void wait() {
-      for (int i = 0; i < 100 && done.load() < count; ++i) std::this_thread::yield();
-      for (int64_t seen = done.load(); seen < count; seen = done.load()) done.wait(seen);
-    }
-  };
-
   static void parallel_for(void* self, int64_t begin, int64_t end, int64_t grain,
                            void (*body)(int64_t, int64_t, void*), void* state) {
     const Call& call = of(self);
-    // More pieces than threads, so that a slow thread delays the others less.
-    const int64_t most = call.threads_ * 4;
-    const int64_t wanted = std::clamp<int64_t>((end - begin + grain - 1) / grain, 1, most);
-    const int64_t size = (end - begin + wanted - 1) / wanted;
-    const int64_t count = (end - begin + size - 1) / size;
-    const auto work = std::make_shared<Work>(begin, end, size, count, body, state);
+    const auto loop = std::make_shared<Loop>(begin, end, grain, call.threads_, body, state);
     const XLA_FFI_CallFrame* raw = call.frame_.raw();
-    for (int64_t i = 1; i < std::min(count, call.threads_); ++i) {
-      auto* shared = new std::shared_ptr<Work>(work);
+    for (int64_t i = 1; i < std::min(loop->count(), call.threads_); ++i) {
+      auto* shared = new std::shared_ptr<Loop>(loop);
       XLA_FFI_ThreadPool_Schedule_Args task{XLA_FFI_ThreadPool_Schedule_Args_STRUCT_SIZE, nullptr,
                                             raw->ctx,
                                             [](void* data) {
-                                              const std::unique_ptr<std::shared_ptr<Work>> owner(
-                                                  static_cast<std::shared_ptr<Work>*>(data));
-                                              (*owner)->run();
+                                              const std::unique_ptr<std::shared_ptr<Loop>> owner(
+                                                  static_cast<std::shared_ptr<Loop>*>(data));
+                                              (*owner)->work();
                                             },
                                             shared};
       if (!call.succeeds(raw->api->XLA_FFI_ThreadPool_Schedule(&task))) delete shared;
     }
-    work->run();
-    work->wait();
+    loop->work();
+    loop->wait();
   }
 
   const Frame& frame_;

@@ -160,35 +160,26 @@ class TensorView {
     if (count > detail::max_dims) throw failure("a tensor has more than 64 dimensions");
     check(api().GetDimensions(info, shape_, count));
     check(api().GetTensorElementType(info, &type));
-    view_.dtype = dtype_of(type);
-    return finish(value, static_cast<int32_t>(count));
+    return finish(value, dtype_of(type), static_cast<int32_t>(count));
   }
   // An output whose sizes were given to ONNX Runtime, which leaves out outputs that are not used.
   const DLTensor* describe(const Value* value, DLDataType dtype, const int64_t* sizes,
                            int32_t count) {
     if (sizes != shape_) std::copy(sizes, sizes + count, shape_);
-    view_.dtype = dtype;
-    return finish(value, count);
+    return finish(value, dtype, count);
   }
 
   const DLTensor& view() const { return view_; }
 
  private:
-  const DLTensor* finish(const Value* value, int32_t count) {
-    view_.data = nullptr;
+  const DLTensor* finish(const Value* value, DLDataType dtype, int32_t count) {
+    void* data = nullptr;
+    DLDevice device = view_.device;
     if (value != nullptr) {
-      check(api().GetTensorMutableData(const_cast<Value*>(value), &view_.data));
-      view_.device = device_of(value);
+      check(api().GetTensorMutableData(const_cast<Value*>(value), &data));
+      device = device_of(value);
     }
-    view_.ndim = count;
-    view_.shape = shape_;
-    view_.strides = strides_;
-    view_.byte_offset = 0;
-    int64_t stride = 1;
-    for (int32_t i = count - 1; i >= 0; --i) {
-      strides_[i] = stride;
-      stride *= std::max<int64_t>(shape_[i], 1);
-    }
+    view_ = detail::contiguous(data, device, dtype, shape_, count, strides_);
     return &view_;
   }
 

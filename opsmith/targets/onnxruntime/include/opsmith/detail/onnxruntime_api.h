@@ -9,6 +9,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <mutex>
 #include <string>
 
@@ -199,49 +200,32 @@ struct Port {
   int32_t characteristic;
 };
 
+// The element types of ONNX by their numbers; type 0 and strings have no dtype.
 inline DLDataType dtype_of(int32_t type) {
-  switch (type) {
-    case 1:
-      return {2, 32, 1};
-    case 2:
-      return {1, 8, 1};
-    case 3:
-      return {0, 8, 1};
-    case 4:
-      return {1, 16, 1};
-    case 5:
-      return {0, 16, 1};
-    case 6:
-      return {0, 32, 1};
-    case 7:
-      return {0, 64, 1};
-    case 9:
-      return {6, 8, 1};
-    case 10:
-      return {2, 16, 1};
-    case 11:
-      return {2, 64, 1};
-    case 12:
-      return {1, 32, 1};
-    case 13:
-      return {1, 64, 1};
-    case 14:
-      return {5, 64, 1};
-    case 15:
-      return {5, 128, 1};
-    case 16:
-      return {4, 16, 1};
-    case 17:
-      return {10, 8, 1};
-    case 18:
-      return {11, 8, 1};
-    case 19:
-      return {12, 8, 1};
-    case 20:
-      return {13, 8, 1};
-    default:
-      return {255, 0, 1};
-  }
+  constexpr DLDataType dtypes[] = {
+      {255, 0, 1},  // UNDEFINED
+      {2, 32, 1},   // FLOAT
+      {1, 8, 1},    // UINT8
+      {0, 8, 1},    // INT8
+      {1, 16, 1},   // UINT16
+      {0, 16, 1},   // INT16
+      {0, 32, 1},   // INT32
+      {0, 64, 1},   // INT64
+      {255, 0, 1},  // STRING
+      {6, 8, 1},    // BOOL
+      {2, 16, 1},   // FLOAT16
+      {2, 64, 1},   // DOUBLE
+      {1, 32, 1},   // UINT32
+      {1, 64, 1},   // UINT64
+      {5, 64, 1},   // COMPLEX64
+      {5, 128, 1},  // COMPLEX128
+      {4, 16, 1},   // BFLOAT16
+      {10, 8, 1},   // FLOAT8E4M3FN
+      {11, 8, 1},   // FLOAT8E4M3FNUZ
+      {12, 8, 1},   // FLOAT8E5M2
+      {13, 8, 1},   // FLOAT8E5M2FNUZ
+  };
+  return dtypes[type >= 0 && type < static_cast<int32_t>(std::size(dtypes)) ? type : 0];
 }
 
 // Loads the functions of this ONNX Runtime; returns an error if opsmith does not support its

@@ -57,7 +57,6 @@ class Copy {
   // Replaces `view`, an argument, by a contiguous copy, unless that is done already.
   void take(DLTensor& view, const char* name) {
     if (memory_ != nullptr) return;
-    DLTensor copy = view;
     const size_t head = (static_cast<size_t>(view.ndim) * sizeof(int64_t) + 63) / 64 * 64;
     const size_t bytes = static_cast<size_t>(detail::numel(view)) * view.dtype.bits / 8;
     memory_.reset(std::aligned_alloc(64, head + (bytes + 63) / 64 * 64));
@@ -65,15 +64,10 @@ class Copy {
       throw NoMemory(detail::join("argument '", name, "' needs a contiguous copy, for which there ",
                                   "is no memory left: ", bytes, " bytes"));
     }
-    copy.strides = static_cast<int64_t*>(memory_.get());
-    copy.data = static_cast<char*>(memory_.get()) + head;
-    int64_t stride = 1;
-    for (int32_t i = copy.ndim - 1; i >= 0; --i) {
-      copy.strides[i] = stride;
-      stride *= copy.shape[i];
-    }
-    copy_elements(copy, view);
-    view = copy_ = copy;
+    copy_ = detail::contiguous(static_cast<char*>(memory_.get()) + head, view.device, view.dtype,
+                               view.shape, view.ndim, static_cast<int64_t*>(memory_.get()));
+    copy_elements(copy_, view);
+    view = copy_;
   }
 
   // Copies the elements back to `original`, if there is a copy.
