@@ -23,8 +23,7 @@ def check_claims(signature: Signature, refuse: Callable[[str], NoReturn]) -> Non
     used = {
         dim.expression.name
         for result in signature.results
-        if result.tensor_type.shape
-        for dim in result.tensor_type.shape.dims
+        for dim in result.dims
         if isinstance(dim, Fixed) and isinstance(dim.expression, expressions.Name)
     }
     for name in signature.data_dependent:
@@ -69,7 +68,7 @@ def _sums(signature: Signature, refuse: Callable[[str], NoReturn]) -> None:
         without = [
             result
             for result in signature.results
-            if result.tensor_type.shape and plain not in result.tensor_type.shape.binds()
+            if result.shape and plain not in result.shape.binds()
         ]
         if not without:
             refuse(

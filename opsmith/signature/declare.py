@@ -306,8 +306,7 @@ def _mutation_problem(parameter: Parameter) -> str | None:
     if not parameter.mutated:
         return None
     if isinstance(parameter.type, TensorListType) and parameter.optional:
-        shape = parameter.tensor_type.shape if parameter.tensor_type else None
-        agreed = ", ".join(f"'{dim}'" for _, dim in item_dims(shape))
+        agreed = ", ".join(f"'{dim}'" for _, dim in item_dims(parameter.shape))
         open_shape = f", with '...' in place of {agreed}, so that lengths may differ"
         return (
             "PyTorch cannot functionalise an optional list that is written into; leave '| None' "

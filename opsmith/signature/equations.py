@@ -117,11 +117,11 @@ def sources_of(tensors: Sequence[Parameter]) -> tuple[dict[str, str], tuple[Equa
     sources: dict[str, str] = {}
     equations: list[Equation] = []
     ranked = sorted(tensors, key=lambda p: (p.optional, p.is_tensor_list))
-    shaped = [p for p in ranked if p.tensor_type and p.tensor_type.shape]
+    shaped = [p for p in ranked if p.shape]
     for optional, many in ((False, False), (False, True), (True, False), (True, True)):
         group = [p for p in shaped if (p.optional, p.is_tensor_list) == (optional, many)]
         for parameter in group:
-            for name in parameter.tensor_type.shape.binds():  # type: ignore[union-attr]
+            for name in parameter.shape.binds():  # type: ignore[union-attr]
                 sources.setdefault(name, parameter.name)
         here = [p for p in shaped if (p.optional, p.is_tensor_list) <= (optional, many)]
         while found := list(_solvable(here, sources)):
@@ -136,8 +136,7 @@ def sources_of(tensors: Sequence[Parameter]) -> tuple[dict[str, str], tuple[Equa
 def _solvable(parameters: Iterable[Parameter], known: Mapping[str, str]) -> Iterable[Equation]:
     """Yield the equations in which all names but one are known."""
     for parameter in parameters:
-        shape = parameter.tensor_type.shape if parameter.tensor_type else None
-        for position, dim in enumerate(shape.dims if shape else ()):
+        for position, dim in enumerate(parameter.dims):
             if not isinstance(dim, Fixed):
                 continue
             unknown = expressions.names(dim.expression) - known.keys()

@@ -27,9 +27,7 @@ def item_dims(shape: Shape | None) -> Iterator[tuple[int, Unnamed | Variadic]]:
 
 def items_of(parameter: Parameter) -> tuple[str, ...]:
     """Return the names of the sizes that a list shares with others, place by place."""
-    type_ = parameter.tensor_type
-    found = item_dims(type_.shape if type_ is not None else None)
-    return tuple(dict.fromkeys(str(dim.item) for _, dim in found))
+    return tuple(dict.fromkeys(str(dim.item) for _, dim in item_dims(parameter.shape)))
 
 
 def item_names(signature: Signature, *, several: bool = False) -> tuple[str, ...]:
@@ -39,8 +37,7 @@ def item_names(signature: Signature, *, several: bool = False) -> tuple[str, ...
         signature: the declaration.
         several: whether to return only the names that stand for any number of dimensions.
     """
-    shapes = [p.tensor_type.shape for p in signature.tensors if p.tensor_type is not None]
-    dims = [dim for shape in shapes for _, dim in item_dims(shape)]
+    dims = [dim for parameter in signature.tensors for _, dim in item_dims(parameter.shape)]
     found = [str(dim.item) for dim in dims if isinstance(dim, Variadic) or not several]
     return tuple(dict.fromkeys(found))
 
@@ -68,8 +65,7 @@ class ItemSizes:
 
     def of_list(self, parameter: Parameter, count: int) -> Iterator[Found]:
         """Yield what must hold for the number of tensors in a list."""
-        type_ = parameter.tensor_type
-        for _, dim in item_dims(type_.shape if type_ is not None else None):
+        for _, dim in item_dims(parameter.shape):
             first, expected = self._lists.setdefault(str(dim.item), (parameter.name, count))
             yield (
                 count == expected,
@@ -83,12 +79,11 @@ class ItemSizes:
         self, parameter: Parameter, place: int, shape: Sequence[AnySize]
     ) -> Iterator[Found]:
         """Yield what must hold for the sizes of the tensor at one place of a list."""
-        type_ = parameter.tensor_type
-        assert type_ is not None
-        for axis, dim in item_dims(type_.shape):
-            assert type_.shape is not None
+        declared = parameter.shape
+        for axis, dim in item_dims(declared):
+            assert declared is not None
             start = axis if axis >= 0 else len(shape) + axis
-            width = len(shape) - type_.shape.rank if isinstance(dim, Variadic) else 1
+            width = len(shape) - declared.rank if isinstance(dim, Variadic) else 1
             sizes = tuple(shape[start : start + width])
             expected = self._sizes.setdefault((str(dim.item), place), sizes)
 
@@ -104,8 +99,9 @@ class ItemSizes:
                     else (f"dimension {start} ({dim}) is {sizes[0]}", lambda one: str(one[0]))
                 )
                 return (
-                    f"argument '{parameter.name}[{place}]' does not fit {type_}: {found}, expected "
-                    f"{wanted(expected)}, as in '{self._lists[str(dim.item)][0]}[{place}]'."
+                    f"argument '{parameter.name}[{place}]' does not fit {parameter.tensor_type}: "
+                    f"{found}, expected {wanted(expected)}, as in "
+                    f"'{self._lists[str(dim.item)][0]}[{place}]'."
                 )
 
             yield len(sizes) == len(expected), message
@@ -117,9 +113,8 @@ def check_items(signature: Signature, refuse: Callable[[str], NoReturn]) -> None
     """Call `refuse` with the first wrong use of a size that may differ between a list's items."""
     written: dict[str, str] = {}
     for parameter in signature.tensors:
-        type_ = parameter.tensor_type
         owner = f"parameter '{parameter.name}: {parameter.annotation}'"
-        for _, dim in item_dims(type_.shape if type_ is not None else None):
+        for _, dim in item_dims(parameter.shape):
             name, text = str(dim.item), str(dim)
             plain = text.removeprefix("?")
             if not parameter.is_tensor_list:
@@ -140,7 +135,7 @@ def check_items(signature: Signature, refuse: Callable[[str], NoReturn]) -> None
             if name in signature.by_name:
                 refuse(f"{owner}: {name!r} is both a parameter and a dimension; rename one of them")
     for result in signature.results:
-        for _, dim in item_dims(result.tensor_type.shape):
+        for _, dim in item_dims(result.shape):
             refuse(
                 f"the result {result.type}: '{dim}' is a size that lists of arguments share place "
                 "by place; return the tensors of a list as list[Tensor], and write register_fake"

@@ -87,6 +87,11 @@ class Signature:
         """The parameters that are tensors or lists of tensors."""
         return tuple(p for p in self.parameters if p.is_tensor or p.is_tensor_list)
 
+    @property
+    def owners(self) -> tuple[Parameter | Result, ...]:
+        """The parameters, then the results."""
+        return (*self.parameters, *self.results)
+
     @cached_property
     def nondifferentiable(self) -> frozenset[str]:
         """The names of the tensors that no gradient reaches."""
@@ -113,7 +118,7 @@ class Signature:
     @cached_property
     def dtype_variables(self) -> tuple[DtypeVariable, ...]:
         """The dtypes that each call chooses, in order of first appearance."""
-        types = [p.tensor_type for p in self.parameters] + [r.tensor_type for r in self.results]
+        types = (owner.tensor_type for owner in self.owners)
         return variables_of(t.dtypes for t in types if t is not None and t.shape is not None)
 
     @cached_property
@@ -149,7 +154,7 @@ class Signature:
 
     def dtypes_in(self, chosen: str | None) -> frozenset[str]:
         """Return the dtypes of the tensors of a call, as far as `chosen` determines them."""
-        types = [p.tensor_type for p in self.parameters] + [r.tensor_type for r in self.results]
+        types = (owner.tensor_type for owner in self.owners)
         found = (self.dtype_in(type_, chosen) for type_ in types if type_ is not None)
         return frozenset(dtype for dtype in found if dtype is not None)
 
@@ -182,9 +187,8 @@ class Signature:
         ]
         written = [conditions.parse(text, scalars) for text in self.where]
         for parameter in self.tensors:
-            shape = parameter.tensor_type.shape if parameter.tensor_type else None
             for column in parameter.columns:
-                last = shape.dims[-1] if shape else None
+                last = parameter.dims[-1] if parameter.dims else None
                 if isinstance(last, Fixed):
                     one = SizeComparison(last.expression, ">", expressions.Integer(column.place))
                     text = f"{expressions.text(last.expression)} > {column.place}"
@@ -223,9 +227,7 @@ class Signature:
 
     def least_numel(self) -> int:
         """Return the number of elements of all tensors if all but stated sizes were 1."""
-        given = [parameter.tensor_type for parameter in self.tensors]
-        types = (*given, *(result.tensor_type for result in self.results))
-        return sum(type_.shape.least_numel({}) for type_ in types if type_ and type_.shape)
+        return sum(owner.shape.least_numel({}) for owner in self.owners if owner.shape)
 
     def _first_of_variable(self, position: int | None) -> Parameter | None:
         """Return the parameter that binds a dtype variable, required tensors before lists."""
@@ -237,19 +239,15 @@ class Signature:
         """Return the named dimensions that are read outside the argument that binds them."""
         read: dict[str, None] = {}
         for result in self.results:
-            for dim in result.tensor_type.shape.dims if result.tensor_type.shape else ():
+            for dim in result.dims:
                 match dim:
                     case Fixed(expression):
                         read |= dict.fromkeys(sorted(expressions.names(expression)))
                     case Variadic(str(name)):
                         read[name] = None
         for parameter in self.parameters:
-            type_ = parameter.tensor_type
-            computed = [e for c in parameter.constraints for e in c.expressions()]
-            for dim in type_.shape.dims if type_ is not None and type_.shape is not None else ():
-                if isinstance(dim, Fixed) and not isinstance(dim.expression, expressions.Name):
-                    computed.append(dim.expression)
-            for expression in computed:
+            limits = [e for c in parameter.constraints for e in c.expressions()]
+            for expression in (*limits, *parameter.computed):
                 for name in sorted(expressions.names(expression)):
                     if self.dim_sources.get(name) != parameter.name:
                         read[name] = None
@@ -260,12 +258,10 @@ class Signature:
     @cached_property
     def variadic_dims(self) -> frozenset[str]:
         """The names that stand for any number of dimensions."""
-        types = [p.tensor_type for p in self.parameters] + [r.tensor_type for r in self.results]
         return frozenset(
             dim.name
-            for type_ in types
-            if type_ is not None and type_.shape is not None
-            for dim in type_.shape.dims
+            for owner in self.owners
+            for dim in owner.dims
             if isinstance(dim, Variadic) and dim.name is not None
         )
 
@@ -278,12 +274,11 @@ class Signature:
         """
         found = {name for condition in self.conditions for name in condition.dims}
         for parameter in self.parameters:
-            type_ = parameter.tensor_type
             for constraint in parameter.constraints:
                 for expression in constraint.expressions():
                     found |= expressions.names(expression)
-                if constraint.along and type_ is not None and type_.shape is not None:
-                    found |= set(bound_by(type_.shape.dims[-constraint.along :]))
+                if constraint.along:
+                    found |= set(bound_by(parameter.dims[-constraint.along :]))
         return frozenset(found)
 
     @cached_property
@@ -337,10 +332,8 @@ class Signature:
 
     def result_dims(self, result: Result) -> tuple[Fixed | Variadic, ...]:
         """Return the dimensions of a result; the signature must be `shaped`."""
-        shape = result.tensor_type.shape
-        assert shape is not None
-        dims = tuple(dim for dim in shape.dims if isinstance(dim, Fixed | Variadic))
-        assert len(dims) == len(shape.dims)
+        dims = tuple(dim for dim in result.dims if isinstance(dim, Fixed | Variadic))
+        assert len(dims) == len(result.dims)
         return dims
 
 

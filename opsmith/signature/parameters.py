@@ -9,8 +9,8 @@ from typing import Literal
 from opsmith.signature.annotations import Selects
 from opsmith.signature.constraints import Column, Constraint, ValueRange, range_limits
 from opsmith.signature.dtypes import INTEGRAL, DTypes
-from opsmith.signature.sizes.expressions import AnySize
-from opsmith.signature.sizes.shapes import Shape
+from opsmith.signature.sizes.expressions import AnySize, Expression, Name
+from opsmith.signature.sizes.shapes import Dim, Fixed, Shape
 from opsmith.untyped import Arguments, Value
 
 Kind = Literal["int", "float", "bool", "str"]
@@ -102,8 +102,37 @@ def can_be_nan(type_: TensorType | TensorListType) -> bool:
     return not set(dtypes.names) <= {*INTEGRAL, "bool"}
 
 
+class Typed:
+    """What parameters and results have in common."""
+
+    type: Type
+
+    @property
+    def tensor_type(self) -> TensorType | None:
+        """The type of the tensor, or of each tensor of a list."""
+        if isinstance(self.type, TensorListType):
+            return self.type.element
+        return self.type if isinstance(self.type, TensorType) else None
+
+    @property
+    def shape(self) -> Shape | None:
+        """The declared shape of `tensor_type`; `None` if there is none."""
+        return self.tensor_type.shape if self.tensor_type is not None else None
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        """The dimensions of `shape`; none if there is no shape."""
+        return self.shape.dims if self.shape is not None else ()
+
+    @property
+    def computed(self) -> list[Expression]:
+        """The dimensions of `shape` that are more than one name: numbers and expressions."""
+        fixed = [dim.expression for dim in self.dims if isinstance(dim, Fixed)]
+        return [expression for expression in fixed if not isinstance(expression, Name)]
+
+
 @dataclass(frozen=True)
-class Parameter:
+class Parameter(Typed):
     """A parameter of an operator.
 
     Attributes:
@@ -174,16 +203,9 @@ class Parameter:
         lows, highs = ([pair[side] for pair in every if pair[side] is not None] for side in (0, 1))
         return max(lows, default=None), min(highs, default=None)
 
-    @property
-    def tensor_type(self) -> TensorType | None:
-        """The type of the tensor, or of each tensor of a list."""
-        if isinstance(self.type, TensorListType):
-            return self.type.element
-        return self.type if isinstance(self.type, TensorType) else None
-
 
 @dataclass(frozen=True)
-class Result:
+class Result(Typed):
     """A result of an operator.
 
     Attributes:

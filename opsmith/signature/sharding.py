@@ -127,8 +127,7 @@ def _along(signature: Signature, claim: str, dim: str) -> ShardingRule:
     name = dim.removeprefix("*")
 
     def placed(owner: Parameter | Result, otherwise: Placement) -> Placement:
-        type_ = owner.tensor_type
-        axes = _axes(type_.shape if type_ is not None else None, name)
+        axes = _axes(owner.shape, name)
         return Shard(axes[0]) if axes else otherwise
 
     rest = Partial() if claim == "summed_dims" else Replicate()
@@ -158,21 +157,14 @@ def obstacle_to_sharding(signature: Signature, dim: str) -> str | None:
         dim: the dimension, as `parallel_dims` or `summed_dims` names it.
     """
     name = dim.removeprefix("*")
-    owners: list[Parameter | Result] = [*signature.parameters, *signature.results]
-    for owner in owners:
-        type_ = owner.tensor_type
-        shape = type_.shape if type_ is not None else None
-        if len(_axes(shape, name)) > 1:
+    for owner in signature.owners:
+        if len(_axes(owner.shape, name)) > 1:
             return f"{owner.name!r} has {dim} twice, and ranks hold parts along one axis"
-        for one in shape.dims if shape is not None else ():
-            if (
-                isinstance(one, Fixed)
-                and not isinstance(one.expression, Name)
-                and name in expressions.names(one.expression)
-            ):
+        for one in owner.computed:
+            if name in expressions.names(one):
                 return (
-                    f"the dimension {one} of {owner.name!r} is computed from {dim}, and its parts "
-                    f"would not be those of {dim}"
+                    f"the dimension {expressions.text(one)} of {owner.name!r} is computed from "
+                    f"{dim}, and its parts would not be those of {dim}"
                 )
     for parameter in signature.parameters:
         for constraint in parameter.constraints:
@@ -188,14 +180,13 @@ def obstacle_to_sharding(signature: Signature, dim: str) -> str | None:
         return "no shape of the results is declared"
     summed = dim in signature.summed_dims
     for result in signature.results:
-        if not (_axes(result.tensor_type.shape, name) or summed):
+        if not (_axes(result.shape, name) or summed):
             return (
                 f"the result {result.name!r} has no dimension {dim}; if it is the sum over parts "
                 f'of {dim}, claim summed_dims=("{dim}",)'
             )
     for parameter in signature.mutated:
-        type_ = parameter.tensor_type
-        if not _axes(type_.shape if type_ is not None else None, name):
+        if not _axes(parameter.shape, name):
             return f"every rank would write the whole of {parameter.name!r}, which has no {dim}"
     return None
 
@@ -210,9 +201,7 @@ def _forbids(parameter: Parameter, constraint: Constraint, name: str) -> str | N
     # Every part of a sorted line is sorted.
     if isinstance(constraint, Order) or not constraint.along:
         return None
-    type_ = parameter.tensor_type
-    dims = type_.shape.dims if type_ is not None and type_.shape is not None else ()
-    if name in bound_by(dims[-constraint.along :]):
+    if name in bound_by(parameter.dims[-constraint.along :]):
         return (
             f"the values of {parameter.name!r} fit together along {name}, and those of a part need "
             "not"

@@ -62,8 +62,7 @@ def _names(signature: Signature, refuse: Refuse) -> None:
             refuse(f"dimension {result.name!r} has the name of a result; rename the dimension")
     variadic = signature.variadic_dims
     for type_, owner in _shapes(signature):
-        assert type_.shape is not None
-        for dim in type_.shape.dims:
+        for dim in type_.shape.dims if type_.shape is not None else ():
             if isinstance(dim, Fixed):
                 for name in sorted(expressions.names(dim.expression) & variadic):
                     refuse(
@@ -113,27 +112,23 @@ def _dtypes(signature: Signature, refuse: Refuse) -> None:
 
 
 def _parameter_shape(signature: Signature, parameter: Parameter, refuse: Refuse) -> None:
-    type_ = parameter.tensor_type
-    if type_ is None or type_.shape is None:
-        return
     own = _own(signature, parameter)
-    for dim in type_.shape.dims:
-        if isinstance(dim, Fixed) and not isinstance(dim.expression, expressions.Name):
-            _readable(
-                signature,
-                dim.expression,
-                own,
-                f"parameter '{parameter.name}: {parameter.annotation}': dimension '{dim}'",
-                refuse,
-                unsolvable(dim.expression, signature.dim_sources.keys()),
-                f". Or give '{dim}' a name of its own, and write the others in terms of that",
-            )
+    for expression in parameter.computed:
+        dim = expressions.text(expression)
+        _readable(
+            signature,
+            expression,
+            own,
+            f"parameter '{parameter.name}: {parameter.annotation}': dimension '{dim}'",
+            refuse,
+            unsolvable(expression, signature.dim_sources.keys()),
+            f". Or give '{dim}' a name of its own, and write the others in terms of that",
+        )
 
 
 def _own(signature: Signature, parameter: Parameter) -> frozenset[str]:
     """Return the names that are known wherever this argument is present."""
-    type_ = parameter.tensor_type
-    alone = type_.shape.binds() if type_ is not None and type_.shape is not None else ()
+    alone = parameter.shape.binds() if parameter.shape is not None else ()
     solved = [e.name for e in signature.equations if e.parameter == parameter.name]
     return frozenset((*alone, *solved))
 
@@ -198,7 +193,6 @@ def _constraint(
     owner: str,
     refuse: Refuse,
 ) -> None:
-    type_ = parameter.tensor_type
     if parameter.is_tensor_list and constraint.reads:
         refuse(
             f"{owner}: a constraint on each tensor of a list cannot read {constraint.reads[0]!r}; "
@@ -217,7 +211,7 @@ def _constraint(
             _line(parameter, "Total", owner, refuse)
             if not is_integral(parameter.type):
                 refuse(f"{owner}: Total is for integers")
-            dims = type_.shape.dims[-2:] if type_ and type_.shape else ()
+            dims = parameter.dims[-2:]
             if shapes and (len(dims) < 2 or isinstance(dims[0], Variadic)):
                 refuse(
                     f"{owner}: Total(of='shapes') needs a tensor of 2 dimensions or more, whose "
@@ -240,8 +234,7 @@ def _numeric(parameter: Parameter) -> bool:
 
 def _line(parameter: Parameter, what: str, owner: str, refuse: Refuse) -> None:
     """Refuse an argument without a last dimension to span, or whose values may exceed int64."""
-    shape = parameter.tensor_type.shape if parameter.tensor_type else None
-    ends = shape is not None and bool(shape.dims) and not isinstance(shape.dims[-1], Variadic)
+    ends = bool(parameter.dims) and not isinstance(parameter.dims[-1], Variadic)
     if not (parameter.is_sequence or ends):
         refuse(
             f"{owner}: {what} looks along the last dimension, and the annotation names none; "
@@ -258,8 +251,7 @@ def _column(parameter: Parameter, place: int, owner: str, refuse: Refuse) -> Non
     if parameter.tensor_type is None or not _numeric(parameter):
         refuse(f"{owner}: {called} is for tensors of ints and floats")
     _line(parameter, called, owner, refuse)
-    shape = parameter.tensor_type.shape
-    match shape.dims[-1] if shape else None:
+    match parameter.dims[-1]:
         case Fixed(expressions.Integer(width)) if place >= width:
             refuse(f"{owner}: {called}: there are {width} columns, counted from 0")
         case Unnamed():
@@ -323,10 +315,7 @@ def _read(
 
 
 def _result_shape(signature: Signature, result: Result, refuse: Refuse) -> None:
-    shape = result.tensor_type.shape
-    if shape is None:
-        return
-    for dim in shape.dims:
+    for dim in result.dims:
         match dim:
             case Unnamed() | Variadic(None):
                 refuse(

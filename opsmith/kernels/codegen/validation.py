@@ -76,12 +76,10 @@ class ValidationCode:
         found = [
             TypeText(f"{p.name}_type", str(p.tensor_type))
             for p in self.signature.tensors
-            if p.tensor_type and p.tensor_type.shape
+            if p.shape
         ]
         return found + [
-            TypeText(f"{r.name}_type", str(r.type))
-            for r in self.signature.results
-            if r.tensor_type.shape
+            TypeText(f"{r.name}_type", str(r.type)) for r in self.signature.results if r.shape
         ]
 
     @property
@@ -161,13 +159,13 @@ class ValidationCode:
         """The sizes that lists share place by place: a variable for each, and the text of it."""
         found: dict[str, str] = {}
         for parameter in self.signature.tensors:
-            for _, dim in item_dims(_shape(parameter)):
+            for _, dim in item_dims(parameter.shape):
                 found.setdefault(f"item_{dim.item}", str(dim))
         return [{"variable": variable, "text": text} for variable, text in found.items()]
 
     def _lengths(self, parameter: Parameter) -> list[str]:
         """Return the comparisons of a list's length with those of the lists that share sizes."""
-        shape, raw = _shape(parameter), f"raw.{identifier(parameter.name)}"
+        shape, raw = parameter.shape, f"raw.{identifier(parameter.name)}"
         first = {str(dim.item): (axis, dim) for axis, dim in reversed([*item_dims(shape)])}
         lines = []
         for name in items_of(parameter):
@@ -238,13 +236,11 @@ class ValidationCode:
         return lines
 
     def _expressions(self, parameter: Parameter) -> list[str]:
-        type_ = parameter.tensor_type
-        assert type_ is not None
-        if type_.shape is None:
+        if parameter.shape is None:
             return []
         lines = []
         solved = {e.position for e in self.signature.equations if e.parameter == parameter.name}
-        for position, (axis, dim) in enumerate(_axes(type_.shape)):
+        for position, (axis, dim) in enumerate(_axes(parameter.shape)):
             if position in solved:
                 continue
             if isinstance(dim, Fixed) and not isinstance(dim.expression, Name):
@@ -257,8 +253,8 @@ class ValidationCode:
 
     def _solved(self, equation: Equation) -> str:
         parameter = self.signature.by_name[equation.parameter]
-        assert parameter.tensor_type is not None and parameter.tensor_type.shape is not None
-        axis, dim = list(_axes(parameter.tensor_type.shape))[equation.position]
+        assert parameter.shape is not None
+        axis, dim = list(_axes(parameter.shape))[equation.position]
         factor = equation.factor_text
         words = [
             axis,
@@ -455,10 +451,6 @@ class ValidationCode:
 
 def _flag(value: bool) -> str:
     return "true" if value else "false"
-
-
-def _shape(parameter: Parameter) -> Shape | None:
-    return parameter.tensor_type.shape if parameter.tensor_type is not None else None
 
 
 def _type(parameter: Parameter) -> str:

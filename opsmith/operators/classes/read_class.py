@@ -18,6 +18,7 @@ from opsmith.errors import DeclarationError
 from opsmith.operators.classes.reference import Reference, state_type
 from opsmith.signature import (
     Parameter,
+    Result,
     Signature,
     TensorListType,
     TensorType,
@@ -29,7 +30,6 @@ from opsmith.signature import (
 from opsmith.signature.class_model import ClassModel, MethodModel, Returned, is_number
 from opsmith.signature.hints import AnnotationProblem
 from opsmith.signature.sizes import expressions
-from opsmith.signature.sizes.shapes import Fixed
 from opsmith.untyped import Arguments, Hint
 
 _NUMBERS: dict[Hint, tuple[Returned, Hint]] = {
@@ -382,18 +382,15 @@ class _ClassReader:
             signature = described.operator
             if signature is None:
                 continue
-            types_ = [(p.tensor_type, f"parameter {p.name!r}") for p in signature.tensors]
-            types_ += [(r.tensor_type, "the result") for r in signature.results]
-            for type_, owner in types_:
-                for dim in type_.shape.dims if type_ is not None and type_.shape else ():
-                    if not isinstance(dim, Fixed):
-                        continue
-                    for scalar in expressions.scalars_of(dim.expression):
+            for owner in signature.owners:
+                called = "the result" if isinstance(owner, Result) else f"parameter {owner.name!r}"
+                for expression in owner.computed:
+                    for scalar in expressions.scalars_of(expression):
                         if scalar.parameter in model.mutable:
                             self.refuse(
-                                f"method {described.name!r}: {owner} {type_}: a size cannot depend "
-                                f"on {scalar.parameter!r}, which a method changes: a traced "
-                                "program would keep the size of today"
+                                f"method {described.name!r}: {called} {owner.tensor_type}: a size "
+                                f"cannot depend on {scalar.parameter!r}, which a method changes: a "
+                                "traced program would keep the size of today"
                             )
 
 

@@ -19,7 +19,6 @@ from opsmith.signature.sizes.expressions import (
     Name,
     Scalar,
 )
-from opsmith.signature.sizes.shapes import Fixed
 from opsmith.untyped import Arguments
 
 #: The largest size that is looked for.
@@ -43,7 +42,7 @@ class Fitting:
         for equation in signature.equations:
             if not isinstance(equation.factor, Integer):
                 self.comparisons.append(SizeComparison(equation.factor, "!=", Integer(0)))
-        for expression in _sizes(signature):
+        for expression in (one for owner in signature.owners for one in owner.computed):
             if any(op in expressions.text(expression) for op in "-/%"):
                 self.comparisons.append(SizeComparison(expression, ">=", Integer(0)))
         sides = [side for one in self.comparisons for side in (one.left, one.right)]
@@ -179,16 +178,6 @@ class Fitting:
                 found |= expressions.names(expression)
                 found |= {scalar.parameter for scalar in expressions.scalars_of(expression)}
         return found
-
-
-def _sizes(signature: Signature) -> Iterator[Expression]:
-    """Yield the expressions in the shapes of arguments and results."""
-    types = [p.tensor_type for p in signature.parameters]
-    types += [result.tensor_type for result in signature.results]
-    for type_ in types:
-        for dim in type_.shape.dims if type_ is not None and type_.shape is not None else ():
-            if isinstance(dim, Fixed) and not isinstance(dim.expression, Name):
-                yield dim.expression
 
 
 def _divisors(expression: Expression) -> Iterator[Expression]:

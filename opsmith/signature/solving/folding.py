@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from opsmith.signature.model import Signature
-from opsmith.signature.parameters import Parameter, Result, TensorListType
+from opsmith.signature.parameters import TensorListType
 from opsmith.signature.sizes import expressions
 from opsmith.signature.sizes.expressions import Name
 from opsmith.signature.sizes.shapes import Fixed, Shape, Variadic
@@ -48,12 +48,12 @@ def fold(signature: Signature, batched: Collection[str]) -> Fold | None:
 def _along(dim: str, signature: Signature, batched: Collection[str]) -> Fold | None:
     axes: dict[str, int] = {}
     for parameter in signature.tensors:
-        axis = _axis(parameter.tensor_type.shape if parameter.tensor_type else None, dim)
+        axis = _axis(parameter.shape, dim)
         if axis is not None and parameter.is_tensor:
             axes[parameter.name] = axis
     if any(name not in axes for name in batched) or _read_elsewhere(signature, dim):
         return None
-    out_axes = [_axis(result.tensor_type.shape, dim) for result in signature.results]
+    out_axes = [_axis(result.shape, dim) for result in signature.results]
     if not signature.shaped or any(axis is None for axis in out_axes):
         return None
     known = tuple(axis for axis in out_axes if axis is not None)
@@ -77,17 +77,9 @@ def _axis(shape: Shape | None, dim: str) -> int | None:
 
 def _read_elsewhere(signature: Signature, dim: str) -> bool:
     """Return whether `dim` also decides a size, a constraint, or the shape of a list's tensors."""
-    owners: list[Parameter | Result] = [*signature.parameters, *signature.results]
-    for owner in owners:
-        type_ = owner.tensor_type
-        shape = type_.shape if type_ else None
-        if shape is None:
-            continue
-        if isinstance(owner.type, TensorListType) and _axis(shape, dim) is not None:
+    for owner in signature.owners:
+        if isinstance(owner.type, TensorListType) and _axis(owner.shape, dim) is not None:
             return True
-        for d in shape.dims:
-            if not isinstance(d, Fixed) or isinstance(d.expression, Name):
-                continue
-            if dim in expressions.names(d.expression):
-                return True
+        if any(dim in expressions.names(expression) for expression in owner.computed):
+            return True
     return dim in signature.constrained_dims

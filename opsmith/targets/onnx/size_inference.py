@@ -43,13 +43,13 @@ def infer(
     """
     known = KnownSizes()
     for parameter in signature.tensors:
-        type_, value = parameter.tensor_type, arguments[parameter.name]
-        if type_ is None or type_.shape is None or value is None:
+        shape, value = parameter.shape, arguments[parameter.name]
+        if shape is None or value is None:
             continue
         for item in value if parameter.is_tensor_list else [value]:
             sizes = None if item is None else sizes_of(item)
             if sizes is not None:
-                _bind(known, type_.shape, sizes)
+                _bind(known, shape, sizes)
     for equation in signature.equations:
         _solve(known, equation, signature, arguments, sizes_of)
     return known
@@ -76,7 +76,7 @@ def _solve(
     sizes_of: Callable[[Any], Sizes | None],
 ) -> None:
     parameter, value = signature.by_name[equation.parameter], arguments[equation.parameter]
-    shape = parameter.tensor_type.shape if parameter.tensor_type else None
+    shape = parameter.shape
     if value is None or shape is None or not equation.reads <= known.dims.keys():
         return
     axis = [axis for axis, _ in shape.axes()][equation.position]

@@ -32,13 +32,13 @@ def check(signature: Signature, refuse: Callable[[str], NoReturn]) -> None:
     from opsmith.signature import validity
 
     owners = [
-        *((f"parameter '{p.name}: {p.annotation}'", p.tensor_type) for p in signature.parameters),
-        *((f"the return annotation {r.type}", r.tensor_type) for r in signature.results),
+        *((f"parameter '{p.name}: {p.annotation}'", p.shape) for p in signature.parameters),
+        *((f"the return annotation {r.type}", r.shape) for r in signature.results),
     ]
-    for owner, type_ in owners:
+    for owner, shape in owners:
         try:
-            if type_ is not None and type_.shape is not None:
-                type_.shape.binds()
+            if shape is not None:
+                shape.binds()
         except ShapeError as error:
             refuse(f"{owner}: {error}")
     validity.check(signature, refuse)

@@ -116,16 +116,16 @@ def _dims(value: object) -> int:
 def _width(operator: Operator, name: str, arguments: Arguments) -> int:
     """Return the number of dimensions that a variadic dimension has in a call."""
     source = operator.signature.dim_sources[name]
-    type_ = operator.signature.by_name[source].tensor_type
-    assert type_ is not None and type_.shape is not None
-    return _dims(arguments[source]) - type_.shape.rank
+    shape = operator.signature.by_name[source].shape
+    assert shape is not None
+    return _dims(arguments[source]) - shape.rank
 
 
 def _rank(operator: Operator, position: int, arguments: Arguments) -> int:
     """Return the number of dimensions of a result; 0 if its shape is not declared."""
     from opsmith.signature.sizes.shapes import Variadic
 
-    shape = operator.signature.results[position].tensor_type.shape
+    shape = operator.signature.results[position].shape
     if shape is None:
         return 0
     names = [dim.name for dim in shape.dims if isinstance(dim, Variadic) and dim.name]
@@ -192,10 +192,10 @@ def _forward_rules(
         if rule.variadic:
             source = signature.dim_sources[rule.variadic]
             rank = ranks.get(("argument", places[source]))
-            type_ = signature.by_name[source].tensor_type
-            if rank is None or type_ is None or type_.shape is None:
+            shape = signature.by_name[source].shape
+            if rank is None or shape is None:
                 continue  # the backward takes nothing that shows how many dimensions there are
-            width = rank - type_.shape.rank
+            width = rank - shape.rank
         for further in range(width):
             placed = _placed(rule, further, ranks, places)
             if placed is not None:

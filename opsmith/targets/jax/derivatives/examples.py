@@ -99,7 +99,7 @@ def _made(
             continue
         assert type_ is not None
         sizes: list[int] = []
-        for dim in type_.shape.dims if type_.shape is not None else ():
+        for dim in parameter.dims:
             if isinstance(dim, Fixed):
                 sizes.append(evaluate(dim.expression, dims, arguments))
             elif isinstance(dim, Variadic):

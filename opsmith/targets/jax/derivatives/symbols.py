@@ -16,7 +16,7 @@ from opsmith.compat.torch_pytree import tree_leaves, tree_map_only
 from opsmith.compat.torch_symbols import NotingShapeEnv, is_internal, printed
 from opsmith.compat.torch_tracing import fake_mode, named_source
 from opsmith.signature.model import Signature
-from opsmith.signature.parameters import Parameter, Result
+from opsmith.signature.parameters import Parameter
 from opsmith.signature.sizes.expressions import Scalar
 from opsmith.signature.sizes.shapes import Fixed
 
@@ -177,14 +177,12 @@ class Symbols:
 
 def _numbers_that_are_sizes(signature: Signature) -> frozenset[str]:
     """Return the inputs that are numbers and that a shape uses unchanged as a size."""
-    owners: list[Parameter | Result] = [*signature.parameters, *signature.results]
     return frozenset(
         dim.expression.parameter
         if dim.expression.index is None
         else f"{dim.expression.parameter}_{dim.expression.index}"
-        for owner in owners
-        if owner.tensor_type is not None and owner.tensor_type.shape is not None
-        for dim in owner.tensor_type.shape.dims
+        for owner in signature.owners
+        for dim in owner.dims
         if isinstance(dim, Fixed) and isinstance(dim.expression, Scalar)
     )
 

@@ -91,21 +91,18 @@ class _Shared:
 
     def factors(self, owner: Parameter | Result, rank: int) -> _Factors:
         """Return a name for each dimension of an array; equal names are shared together."""
-        type_ = owner.tensor_type
-        shape = type_.shape if type_ is not None else None
-        dims = shape.dims if shape is not None else ()
         found: _Factors = []
-        for dim in dims:
+        for dim in owner.dims:
             match dim:
                 case Variadic(name):
-                    width = rank - sum(not isinstance(one, Variadic) for one in dims)
+                    width = rank - sum(not isinstance(one, Variadic) for one in owner.dims)
                     own = [f"{name}__{place}" for place in range(width)]
                     found += own if name in self.dims else self._apart(width)
                 case Fixed(Name(name)) if name in self.dims:
                     found.append(f"{name}__0")
                 case _:
                     found += self._apart(1)
-        return found if shape is not None else self._apart(rank)
+        return found if owner.shape is not None else self._apart(rank)
 
     def _apart(self, count: int) -> _Factors:
         return [f"other__{next(self._others)}" for _ in range(count)]
