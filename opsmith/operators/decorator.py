@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn, overload
 
@@ -17,7 +16,7 @@ from opsmith.errors import DeclarationError
 from opsmith.operators.core import registry
 from opsmith.operators.core.operator import P, R
 from opsmith.operators.core.rule import Rule
-from opsmith.operators.core.source_location import shown_path, where_written
+from opsmith.operators.core.source_location import shown_path, warn_of_a_clash, where_written
 from opsmith.operators.defined import DefinedOperator
 from opsmith.signature import Signature, hints, signature_of
 from opsmith.signature.suggestions import refuse_unknown_keywords
@@ -188,7 +187,8 @@ def op(
                     f"{qualname}: the tensor {parameter.name!r} is keyword-only, and PyTorch's "
                     "vmap and autograd pass tensors by position. Move it before the '*'."
                 )
-        _warn_of_a_clash(qualname, function)
+        earlier = registry.find(qualname)
+        warn_of_a_clash(qualname, earlier and earlier.reference, function, stacklevel=5)
         kind = DefinedOperator
         if signature.drawn is not None:
             from opsmith.operators.drawing import DrawingOperator
@@ -201,22 +201,6 @@ def op(
             device_types=[device_types] if isinstance(device_types, str) else device_types,
             tags=tags,
         )
-
-
-def _warn_of_a_clash(qualname: str, function: Callable[..., object]) -> None:
-    """Warn if another module declared the operator before; a notebook may redeclare its own."""
-    earlier = registry.find(qualname)
-    if earlier is None or earlier.reference.__module__ in (function.__module__, "__main__"):
-        return
-    first, second = (
-        f"{one.__module__} ({shown_path(where_written(one))})"
-        for one in (earlier.reference, function)
-    )
-    warnings.warn(
-        f"{qualname} was declared in {first} and is now declared again in {second}; "
-        "the later one takes its place",
-        stacklevel=5,
-    )
 
 
 def annotated(function: Callable[..., Value], qualname: str, schema: str) -> Callable[..., Value]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import types
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from opsmith.operators.core.arguments import map_named_tensors, map_tensors
 from opsmith.operators.core.operator import Kernel
 from opsmith.operators.core.registry import Registry
 from opsmith.operators.core.rule import Rule
+from opsmith.operators.core.source_location import warn_of_a_clash
 from opsmith.operators.core.validation import Validator
 from opsmith.operators.defined import DefinedOperator
 from opsmith.operators.dispatch.kernel import source_path
@@ -339,20 +339,8 @@ def custom_class(
     if python_class is None:
         return functools.partial(custom_class, qualname)  # type: ignore[return-value]
     declared = read_class(python_class, qualname)
-    _warn_of_a_clash(qualname, python_class)
+    warn_of_a_clash(qualname, find(qualname), python_class, stacklevel=3)
     return CustomClass(declared, python_class)
-
-
-def _warn_of_a_clash(qualname: str, python_class: type) -> None:
-    """Warn if another module declared the class before; a notebook may declare its own again."""
-    earlier = find(qualname)
-    if earlier is None or earlier.__module__ in (python_class.__module__, "__main__"):
-        return
-    warnings.warn(
-        f"{qualname} was declared in {earlier.__module__} and is now declared again in "
-        f"{python_class.__module__}; the later one takes its place",
-        stacklevel=3,
-    )
 
 
 all_classes = _CLASSES.all

@@ -6,6 +6,7 @@ import functools
 import inspect
 import os
 import traceback
+import warnings
 from types import CodeType
 
 
@@ -43,3 +44,20 @@ def shown_path(file: str) -> str:
     """Return a path, or path and line, relative to the working directory if it lies below it."""
     relative = os.path.relpath(file)
     return file if relative.startswith(os.pardir) else relative
+
+
+def warn_of_a_clash(qualname: str, earlier: object, later: object, *, stacklevel: int) -> None:
+    """Warn if another module declared a name before; a notebook may declare its own again."""
+    if earlier is None or earlier.__module__ in (later.__module__, "__main__"):
+        return
+    first, second = (
+        f"{one.__module__} ({shown_path(place)})"
+        if (place := where_written(one))
+        else one.__module__
+        for one in (earlier, later)
+    )
+    warnings.warn(
+        f"{qualname} was declared in {first} and is now declared again in {second}; "
+        "the later one takes its place",
+        stacklevel=stacklevel,
+    )
