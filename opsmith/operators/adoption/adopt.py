@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import FunctionCtx
 
 from opsmith.compat.torch_dispatch import all_operators, parse_schema
 from opsmith.compat.torch_onnx import in_torchscript_export
@@ -262,20 +263,12 @@ def functions_call_operators() -> Iterator[None]:
         _thread.exports_operators = before
 
 
-class _Unsaved:
+class _Unsaved(FunctionCtx):
     """A ``ctx`` for a forward whose saved values are not needed."""
 
     def __init__(self, qualname: str, count: int) -> None:
         self._qualname = qualname
         self.needs_input_grad = (False,) * count
-
-    def save_for_backward(self, *tensors: object) -> None:
-        pass
-
-    save_for_forward = mark_non_differentiable = save_for_backward
-
-    def set_materialize_grads(self, value: bool) -> None:
-        pass
 
     def mark_dirty(self, *tensors: object) -> None:
         raise DeclarationError(

@@ -11,17 +11,14 @@ from torch import Tensor
 
 from opsmith.errors import OpsmithError
 from opsmith.operators.core.arguments import describe
-from opsmith.operators.core.validation import result_dtype
-from opsmith.operators.dispatch.fake import check_size
+from opsmith.operators.dispatch.fake import check_size, empty_results
 from opsmith.signature import (
     Bindings,
     Result,
     Signature,
     TensorInfo,
     TensorListType,
-    TensorType,
     bind,
-    result_shapes,
 )
 from opsmith.signature.calls import named
 from opsmith.signature.sizes.shapes import show_sizes
@@ -135,13 +132,8 @@ def _empty(signature: Signature, arguments: Arguments, batched: Arguments) -> ob
     if not signature.shaped or signature.data_dependent:
         raise OpsmithError(f"{signature.qualname}: vmap over no samples needs declared shapes.")
     bindings = _bound(signature, arguments, batched)
-    made = []
-    for result, shape_ in zip(
-        signature.results, result_shapes(signature, bindings, arguments), strict=True
-    ):
-        assert isinstance(result.type, TensorType)
-        dtype = result_dtype(signature, result.type, bindings)
-        made.append(torch.empty((0, *shape_), dtype=dtype, device=bindings.device))
+    samples = empty_results(signature, bindings, arguments)
+    made = [sample.new_empty((0, *sample.shape)) for sample in samples]
     return (made[0], 0) if len(made) == 1 else (tuple(made), tuple(0 for _ in made))
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import FunctionCtx
 
 from opsmith.compat.torch_modules import DECOMPOSITIONS, REFERENCES
 from opsmith.compat.torch_ops import OpOverload, overload_schema
@@ -407,8 +408,8 @@ def _padded(input: Tensor, pad: Sequence[Any], value: Any = 0) -> Tensor:
     return input
 
 
-class _Context:
-    """The ``ctx`` of a backward."""
+class _Context(FunctionCtx):
+    """The ``ctx`` of a backward, which has at once what was saved for it."""
 
     def __init__(self, needs: Sequence[Any]) -> None:
         self.needs_input_grad = tuple(needs)
@@ -416,12 +417,6 @@ class _Context:
 
     def save_for_backward(self, *tensors: Any) -> None:
         self.saved_tensors = tensors
-
-    def set_materialize_grads(self, value: bool) -> None:
-        del value
-
-    def mark_non_differentiable(self, *tensors: Any) -> None:
-        del tensors
 
 
 def _filled(arguments: Mapping[str, Any], values: Sequence[Any]) -> dict[str, Any]:
