@@ -23,7 +23,7 @@ Environment variables choose compilers, processors and the cache: see
 from __future__ import annotations
 
 from opsmith.kernels.codegen.cache_key import generated_key
-from opsmith.kernels.codegen.cpp_names import calls_symbol, dtypes_symbol
+from opsmith.kernels.codegen.cpp_names import calls_symbol
 from opsmith.kernels.language_registry import kernel_source
 from opsmith.kernels.languages.torch_library import defines_operator, forget_definition
 from opsmith.kernels.libraries.loaded_library import Library
@@ -54,7 +54,6 @@ __all__ = [
     "calls_symbol",
     "defines_operator",
     "dispatch_key",
-    "dtypes_symbol",
     "find_device",
     "forget_definition",
     "generated_key",

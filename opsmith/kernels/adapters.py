@@ -19,11 +19,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from opsmith.kernels.codegen import cpp_names
 from opsmith.kernels.codegen.argument_struct import dlpack_dtype, is_dependent, members_of
 from opsmith.kernels.codegen.cache_key import generated_key
 from opsmith.kernels.codegen.cpp_names import (
     entry_symbol,
+    expression,
     identifier,
     quote,
     register_symbol,
@@ -36,19 +36,18 @@ from opsmith.kernels.toolchain.devices import dispatch_key
 from opsmith.kernels.toolchain.units import Generated
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Parameter
-from opsmith.signature.sizes.expressions import Expression
 
 __all__ = [
     "AdapterResult",
     "Argument",
     "arguments_of",
     "build",
+    "expression",
     "identifier",
     "kernel_files",
     "quote",
     "render",
     "results_of",
-    "size_text",
     "source",
     "torch_adapter",
 ]
@@ -275,16 +274,3 @@ def build(
         torch="none",
         what=f"{signature.qualname} ({title})",
     )
-
-
-def size_text(
-    size: Expression, dim: Callable[[str], str], scalar: Callable[[str, int | None], str]
-) -> str:
-    """Return a size as a C++ expression that throws on overflow and on division by zero.
-
-    Args:
-        size: an expression in a shape of the declaration.
-        dim: returns the C++ text of a dimension.
-        scalar: returns the C++ text of an int argument, or of one element of a sequence.
-    """
-    return cpp_names.expression(size, dim, scalar)

@@ -16,6 +16,19 @@ from opsmith.kernels.codegen.cpp_names import (
 from opsmith.signature.model import Signature
 
 
+def calls_in(library: ctypes.CDLL, signature: Signature, device: str) -> int:
+    """Return the number of calls of the kernel in this process."""
+    return ctypes.c_uint64.in_dll(library, calls_symbol(signature, device)).value
+
+
+def dtypes_in(library: ctypes.CDLL, signature: Signature, device: str) -> tuple[str, ...]:
+    """Return the generic dtypes that the kernel was compiled for; none if it is not generic."""
+    function = library[dtypes_symbol(signature, device)]
+    function.restype = ctypes.c_char_p
+    names = function().decode()
+    return tuple(names.split(", ")) if names else ()
+
+
 @dataclass
 class Library:
     """A kernel's library, loaded into this process.
@@ -59,14 +72,11 @@ class Library:
 
     def calls(self) -> int:
         """Return the number of calls of the kernel in this process."""
-        return ctypes.c_uint64.in_dll(self._handle, calls_symbol(self.signature, self.device)).value
+        return calls_in(self._handle, self.signature, self.device)
 
     def dtypes(self) -> tuple[str, ...]:
         """Return the generic dtypes that the kernel was compiled for; none if it is not generic."""
-        function = self._handle[dtypes_symbol(self.signature, self.device)]
-        function.restype = ctypes.c_char_p
-        names = function().decode()
-        return tuple(names.split(", ")) if names else ()
+        return dtypes_in(self._handle, self.signature, self.device)
 
     def schema(self) -> str | None:
         """Return the schema that the source itself declares, if it declares one."""

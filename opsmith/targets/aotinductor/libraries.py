@@ -15,7 +15,6 @@ from torch.fx import Node
 
 from opsmith import kernels
 from opsmith.compat.torch_inductor import function_name
-from opsmith.compat.torch_inductor import settings as inductor_settings
 from opsmith.errors import ExportError
 from opsmith.kernels import HOST, adapters
 from opsmith.kernels.languages.cpp import torch_adapter
@@ -236,14 +235,10 @@ def _why_proxy(item: Plan) -> str:
     signature = item.operator.signature
     if not item.source.language.has_entry:
         return "the kernel registers itself with PyTorch"
-    if not hasattr(inductor_settings().aot_inductor, "custom_ops_to_c_shims"):
-        return "this PyTorch compiles no direct calls"
     for node in item.calls:
         for parameter, value in _arguments(item.operator, node):
             # Inductor writes a string between quotes without escaping it.
-            if isinstance(value, str) and not re.fullmatch(
-                r'[^"\\\x00-\x1f\x7f-\U0010ffff]*', value
-            ):
+            if isinstance(value, str) and not _PLAIN.fullmatch(value):
                 return f"argument {parameter!r} is {value!r}, which compiled code cannot express"
             type_ = signature.parameter(parameter)
             if type_.optional and isinstance(value, list | tuple) and not value:

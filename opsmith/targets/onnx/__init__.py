@@ -13,6 +13,7 @@ from torch import Tensor
 from opsmith.errors import ArtifactError
 from opsmith.operators.core.arguments import DTYPES
 from opsmith.targets.exporting.artifact import Artifact
+from opsmith.targets.exporting.ml_dtypes import array_of
 from opsmith.targets.exporting.model import Model
 from opsmith.targets.exporting.protocol import ModelTarget, Outcome, Runner
 from opsmith.targets.exporting.readme import write_readme
@@ -87,20 +88,12 @@ class _Evaluator(Runner):
     def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Run the model once."""
         specs = self._manifest.inputs
-        feeds = {spec.name: _array(value) for spec, value in zip(specs, inputs, strict=True)}
+        feeds = {spec.name: array_of(value) for spec, value in zip(specs, inputs, strict=True)}
         outputs = self._evaluator.run([spec.name for spec in self._manifest.outputs], feeds)
         return [
             _tensor(value, spec.dtype)
             for value, spec in zip(outputs, self._manifest.outputs, strict=True)
         ]
-
-
-def _array(value: Tensor) -> object:
-    if value.dtype is torch.bfloat16:
-        import ml_dtypes
-
-        return value.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return value.numpy()
 
 
 def _tensor(value: object, dtype: str) -> Tensor:

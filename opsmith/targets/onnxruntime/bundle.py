@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import shutil
 from collections.abc import Mapping, Sequence
 from importlib import metadata
@@ -10,6 +11,7 @@ from typing import Any
 
 from opsmith.errors import ExportError
 from opsmith.kernels import HOST
+from opsmith.kernels.libraries.loaded_library import dtypes_in
 from opsmith.operators import Operator
 from opsmith.signature import Signature
 from opsmith.signature.dtypes import COMPLEX
@@ -90,7 +92,8 @@ def _make(operator: Operator, provider: Provider) -> Made:
     if provider.device != HOST and kernel is not None and kernel.entry is not None:
         devices.append(HOST)
     paths = {device: library.build(library.kernel_of(operator, device)) for device in devices}
-    found = library.dtypes(paths[provider.device], operator.signature, provider.device)
+    loaded = ctypes.CDLL(str(paths[provider.device]))
+    found = dtypes_in(loaded, operator.signature, provider.device)
     return Made(paths, provider.device, found)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -103,20 +102,6 @@ def build_domain(signatures: Sequence[Signature], files: Sequence[str]) -> Path:
         torch="none",
         what=f"the domain {first.namespace} (ONNX Runtime)",
     ).build()
-
-
-def dtypes(library: Path, signature: Signature, device: str = HOST) -> tuple[str, ...]:
-    """Return the generic dtypes of the library's kernel; empty if it is not generic."""
-    function = ctypes.CDLL(str(library))[kernels.dtypes_symbol(signature, device)]
-    function.restype = ctypes.c_char_p
-    names = function().decode()
-    return tuple(names.split(", ")) if names else ()
-
-
-def calls(library: Path, signature: Signature, device: str = HOST) -> int:
-    """Return how often the library's kernel ran in this process."""
-    symbol = kernels.calls_symbol(signature, device)
-    return ctypes.c_uint64.in_dll(ctypes.CDLL(str(library)), symbol).value
 
 
 def adapter(source: KernelSource) -> str:
@@ -273,7 +258,7 @@ class _Inference:
         return equations + [
             dim.expression
             for result in self.signature.results
-            if result.tensor_type.shape is not None
+            if result.shape is not None
             for dim in self.signature.result_dims(result)
             if isinstance(dim, Fixed)
         ]
@@ -283,7 +268,7 @@ class _Inference:
         found = []
         for result in self.signature.results:
             lines = ["known = false;"]
-            if result.tensor_type.shape is not None:
+            if result.shape is not None:
                 lines = [
                     line for dim in self.signature.result_dims(result) for line in self._size(dim)
                 ]
@@ -338,7 +323,7 @@ class _Inference:
     @staticmethod
     def _number(value: Expression) -> str:
         """Return a size as C++, computed from known sizes."""
-        return adapters.size_text(
+        return adapters.expression(
             value,
             lambda name: f"dim_{name}.number",
             lambda parameter, index: f"ints_{parameter}[{index or 0}]",

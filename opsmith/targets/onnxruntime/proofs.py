@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from torch import Tensor
 from opsmith.compat.torch_pytree import tree_leaves
 from opsmith.errors import CheckError
 from opsmith.kernels import HOST
+from opsmith.kernels.libraries.loaded_library import calls_in
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import dtype_name
 from opsmith.operators.core.onnx_choice import latest, translations
@@ -51,9 +53,10 @@ def _opened(operator: Operator) -> Callable[[Mapping[str, Any]], list[Tensor]]:
         tensors = [leaf for leaf in tree_leaves(arguments) if isinstance(leaf, Tensor)]
         device = tensors[0].device if tensors else torch.device(HOST)
         path = library.build(library.kernel_of(operator, device.type))
-        before = library.calls(path, signature, device.type)
+        loaded = ctypes.CDLL(str(path))
+        before = calls_in(loaded, signature, device.type)
         results = SingleNode(operator, path, device.type, arguments)(arguments)
-        if library.calls(path, signature, device.type) == before:
+        if calls_in(loaded, signature, device.type) == before:
             raise CheckError("did not run the kernel")
         return [result.to(device) for result in results]
 

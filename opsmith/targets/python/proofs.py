@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
-from opsmith import kernels
 from opsmith.errors import CheckError
 from opsmith.kernels import HOST
+from opsmith.kernels.libraries.loaded_library import calls_in
 from opsmith.operators import Operator
 from opsmith.targets.exporting.conformance import OperatorProof
 from opsmith.targets.exporting.loaded_artifact import LoadedOperators
@@ -31,8 +31,7 @@ def _called(
 def _calls(loaded: LoadedOperators, operator: Operator) -> int:
     """Return how often the kernel ran; its library counts the runs."""
     path = loaded.artifact.path(loaded.artifact.manifest.details["libraries"][operator.name])
-    symbol = kernels.calls_symbol(operator.signature, HOST)
-    return ctypes.c_uint64.in_dll(ctypes.CDLL(str(path)), symbol).value
+    return calls_in(ctypes.CDLL(str(path)), operator.signature, HOST)
 
 
 PROOFS: tuple[Route, ...] = (
