@@ -224,10 +224,6 @@ inline std::string item_name(const char* name, int64_t item) {
                         item_name(name, item),
                         "' are both written, but share memory. Pass a clone."));
 }
-inline void require_apart(const char* op, const char* name, const DLTensor& tensor,
-                          const char* other_name, const DLTensor& other) {
-  if (share_elements(tensor, other)) refuse_shared(op, name, -1, other_name, -1);
-}
 inline void require_apart(const char* op, const char* name, const DLTensor& tensor, int64_t item,
                           const char* other_name, const Spans& others) {
   const int64_t other = others.first_shared(tensor);

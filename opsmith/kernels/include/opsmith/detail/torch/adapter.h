@@ -7,6 +7,7 @@
 #include <optional>
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/c/shim.h>
 
 // The function exists from PyTorch 2.13 on; it is null in the earlier versions that libraries
@@ -328,28 +329,10 @@ class TensorListArgument {
   std::optional<detail::Spans> spans_;  // of written tensors, from begin_write on
 };
 
-// Makes a device current for the length of a call.
-class DeviceGuard {
- public:
-  explicit DeviceGuard(DLDevice device) {
-    if (device.device_type != device_cpu) {
-      OPSMITH_SHIM(aoti_torch_create_device_guard(device.device_id, &guard_));
-    }
-  }
-  DeviceGuard(const DeviceGuard&) = delete;
-  DeviceGuard& operator=(const DeviceGuard&) = delete;
-  ~DeviceGuard() {
-    if (guard_ != nullptr) aoti_torch_delete_device_guard(guard_);
-  }
-
- private:
-  DeviceGuardHandle guard_ = nullptr;
-};
-
 // The Context of one call in PyTorch.
 class Call : public detail::CallContext {
  public:
-  explicit Call(DLDevice device) : device_(device), guard_(device) {
+  explicit Call(DLDevice device) : device_(device) {
     context_.num_threads = [](void*) {
       uint32_t count = 1;
       OPSMITH_SHIM(torch_get_num_threads(&count));
@@ -361,6 +344,7 @@ class Call : public detail::CallContext {
         OPSMITH_SHIM(torch_parallel_for(begin, end, grain, body, state));
       };
     } else {
+      guard_.emplace(device.device_id);
       context_.stream = &stream;
       context_.scratch = &device_scratch;
     }
@@ -406,7 +390,7 @@ class Call : public detail::CallContext {
   }
 
   DLDevice device_;
-  DeviceGuard guard_;
+  std::optional<torch::stable::accelerator::DeviceGuard> guard_;
   std::vector<Handle> device_scratch_;
 };
 
