@@ -144,11 +144,10 @@ def _limits(
 ) -> ValueLimits:
     """Return the limits that explain which values were accepted at each of several sizes."""
     ends = []
+    unknown = ValueLimits(None, None, (made(start),), known=False)
     for _, taken in found:
-        if start not in taken:
-            return ValueLimits(None, None, (made(start),), known=False)
-        if not taken[start]:
-            return ValueLimits(None, None, (made(start),), known=False)
+        if not taken.get(start):
+            return unknown
         tried = list(taken)
         low = high = tried.index(start)
         while low > 0 and taken[tried[low - 1]]:
@@ -163,9 +162,7 @@ def _limits(
     low_text = None if all(end[2] for end in ends) else _limit(sizes, [end[0] for end in ends])
     high_text = None if all(end[3] for end in ends) else _limit(sizes, [end[1] for end in ends])
     clear = all(end[4] for end in ends) and "" not in (low_text, high_text)
-    if not clear:
-        return ValueLimits(None, None, (made(start),), known=False)
-    return ValueLimits(low_text, high_text, good)
+    return ValueLimits(low_text, high_text, good) if clear else unknown
 
 
 def _limit(sizes: Sequence[Mapping[str, int]], ends: Sequence[Any]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from opsmith.targets.exporting.ml_dtypes import array_of
 from opsmith.targets.exporting.model import Model
 from opsmith.targets.exporting.protocol import ModelTarget, Outcome, Runner
 from opsmith.targets.exporting.readme import write_readme
-from opsmith.targets.onnx.export import INSTALL, MODEL, OPTIONS, PACKAGES, PAGE, export
+from opsmith.targets.onnx.export import INSTALL, MODEL, OPTIONS, PACKAGES, PAGE, export, versions
 
 
 class OnnxTarget(ModelTarget):
@@ -63,11 +62,6 @@ def _unverified(foreign: Sequence[str]) -> str:
         f"ONNX does not define {nodes}, so that nothing here can run the model. It is for a "
         "runtime that has an operator of that name; compare its results with PyTorch's there."
     )
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of the packages that wrote the model."""
-    return {name: metadata.version(name) for name in ("onnx", "onnxscript")}
 
 
 class _Evaluator(Runner):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,11 @@ INSTALL = 'pip install "opsmith[onnx]"'
 PAGE = "docs/reference/onnx.md"
 
 _ATTEMPTS = 32
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that write a model."""
+    return {name: metadata.version(name) for name in PACKAGES}
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import shutil
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from opsmith.targets.exporting.lowering.choice import Choice
 from opsmith.targets.exporting.model import Model
 from opsmith.targets.exporting.protocol import Outcome
 from opsmith.targets.exporting.readme import write_readme
-from opsmith.targets.onnx.export import MODEL, export
+from opsmith.targets.onnx.export import MODEL, export, versions
 from opsmith.targets.onnx.forms import Made
 from opsmith.targets.onnxruntime import library
 from opsmith.targets.onnxruntime.providers import PROVIDERS, Provider
@@ -65,9 +64,8 @@ def bundle(model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
         "processor": machine.needed() if operators else [],
     }
     # The package that provides CUDA has another name, so take the version from the module.
-    versions = {name: metadata.version(name) for name in ("onnx", "onnxscript")}
-    versions["onnxruntime"] = onnxruntime.__version__
-    return Outcome(exported.uses, versions, details, provider.missing(), exported.conditions)
+    used = {**versions(), "onnxruntime": onnxruntime.__version__}
+    return Outcome(exported.uses, used, details, provider.missing(), exported.conditions)
 
 
 def _refuse_complex(model: Model) -> None:
