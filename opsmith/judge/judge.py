@@ -202,6 +202,9 @@ def judge(
             if progress is not None:
                 progress(done, len(plan), f"{operator.name} {name}")
             run.check(operator, name, settings, session, program)
+            if name == "reference" and not run.is_refused(operator):
+                # Most wrong kernels are refused by now, and cost no program.
+                run.ask_ahead(operator, settings, session, program)
         if progress is not None:
             progress(len(plan), len(plan), "")
         return Verdict(run.report, seed, digests, missing, of_spec)
@@ -282,8 +285,6 @@ class _Run:
             session.renew()
             trial = self._trial(operator, name, settings, session)
             check = _CHECKS[name]
-            if name == "reference":
-                trial.once_right = partial(self.ask_ahead, operator, settings, session, program)
             if name == "program":
                 trial, known = self.asked or (trial, None)
                 self.asked = None
@@ -302,25 +303,13 @@ class _Run:
             program.ask_ahead(operator, [case.make() for case, _ in known])
             self.asked = (trial, known)
 
-    def _trial(self, operator: Operator, name: str, settings: Settings, session: Session) -> Any:
+    def _trial(self, operator: Operator, name: str, settings: Settings, session: Session) -> Trial:
         subject = _Judged(operator, REFERENCE, HOST, own=self.kernels[operator.name])
-        return _JudgeTrial(subject, name, settings, caller=session, keep=1)
+        return Trial(subject, name, settings, caller=session, keep=1)
 
     def is_refused(self, operator: Operator) -> bool:
         """Return whether a check of an operator has failed."""
         return any(row.operator == operator.name for row in self.report.failures)
-
-
-class _JudgeTrial(Trial):
-    """Calls `once_right` after its first cases, of which most wrong kernels fail one."""
-
-    once_right: Callable[[], None] | None = None
-
-    def each(self, body: Callable[[Case], None], **wanted: Any) -> None:
-        once_right, self.once_right = self.once_right, None
-        super().each(body, **wanted)
-        if once_right is not None:
-            once_right()
 
 
 @dataclass(frozen=True)
