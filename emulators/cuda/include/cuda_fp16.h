@@ -6,7 +6,7 @@
 
 OPSMITH_SHORT_FLOAT(__half, __half2, __half_raw, __half2_raw, to_half, from_half)
 // As with CUDA's own: PyTorch's numbers of 16 bits convert to these, and have operators too.
-#ifndef __CUDA_NO_HALF_OPERATORS__
+#if !defined(__CUDA_NO_HALF_OPERATORS__) || defined(OPSMITH_EXACT)
 OPSMITH_SHORT_OPERATORS(__half)
 #endif
 

@@ -47,53 +47,34 @@ inline float from_bfloat16(uint16_t bits) {
 // The class of a number. In an exact build it holds the number itself, without any bits.
 #ifdef OPSMITH_EXACT
 #define OPSMITH_SHORT_ALIGNED
-#define OPSMITH_SHORT_CLASS(Number, Raw, to, from)                                   \
-  struct Number {                                                                    \
-    float value;                                                                     \
-    Number() = default;                                                              \
-    template <typename N>                                                            \
-      requires std::is_convertible_v<N, float>                                       \
-    Number(N number) : value(number) {}                                              \
-    operator float() const { return value; }                                         \
-    Number& operator+=(Number other) { return *this = Number(value + other.value); } \
-    Number& operator-=(Number other) { return *this = Number(value - other.value); } \
-    Number& operator*=(Number other) { return *this = Number(value * other.value); } \
-    Number& operator/=(Number other) { return *this = Number(value / other.value); } \
-    friend Number operator+(Number a, Number b) { return a.value + b.value; }        \
-    friend Number operator-(Number a, Number b) { return a.value - b.value; }        \
-    friend Number operator*(Number a, Number b) { return a.value * b.value; }        \
-    friend Number operator/(Number a, Number b) { return a.value / b.value; }        \
-    friend Number operator-(Number a) { return -a.value; }                           \
-    friend bool operator==(Number a, Number b) { return a.value == b.value; }        \
-    friend bool operator!=(Number a, Number b) { return a.value != b.value; }        \
-    friend bool operator<(Number a, Number b) { return a.value < b.value; }          \
-    friend bool operator>(Number a, Number b) { return a.value > b.value; }          \
-    friend bool operator<=(Number a, Number b) { return a.value <= b.value; }        \
-    friend bool operator>=(Number a, Number b) { return a.value >= b.value; }        \
+#define OPSMITH_SHORT_CLASS(Number, Raw, to, from) \
+  struct Number {                                  \
+    float value;                                   \
+    Number() = default;                            \
+    template <typename N>                          \
+      requires std::is_convertible_v<N, float>     \
+    Number(N number) : value(number) {}            \
+    operator float() const { return value; }       \
   };
 #else
 #define OPSMITH_SHORT_ALIGNED alignas(4)
-#define OPSMITH_SHORT_CLASS(Number, Raw, to, from)                                           \
-  struct Raw {                                                                               \
-    unsigned short x;                                                                        \
-  };                                                                                         \
-  struct Number {                                                                            \
-    unsigned short bits;                                                                     \
-    Number() = default;                                                                      \
-    Number(Raw raw) : bits(raw.x) {}                                                         \
-    Number(float value) : bits(emulated::to(value)) {}                                       \
-    Number(double value) : Number(static_cast<float>(value)) {}                              \
-    Number(int value) : Number(static_cast<float>(value)) {}                                 \
-    Number(unsigned value) : Number(static_cast<float>(value)) {}                            \
-    Number(long value) : Number(static_cast<float>(value)) {}                                \
-    Number(unsigned long value) : Number(static_cast<float>(value)) {}                       \
-    Number(long long value) : Number(static_cast<float>(value)) {}                           \
-    Number(unsigned long long value) : Number(static_cast<float>(value)) {}                  \
-    operator float() const { return emulated::from(bits); }                                  \
-    Number& operator+=(Number other) { return *this = Number(float(*this) + float(other)); } \
-    Number& operator-=(Number other) { return *this = Number(float(*this) - float(other)); } \
-    Number& operator*=(Number other) { return *this = Number(float(*this) * float(other)); } \
-    Number& operator/=(Number other) { return *this = Number(float(*this) / float(other)); } \
+#define OPSMITH_SHORT_CLASS(Number, Raw, to, from)                          \
+  struct Raw {                                                              \
+    unsigned short x;                                                       \
+  };                                                                        \
+  struct Number {                                                           \
+    unsigned short bits;                                                    \
+    Number() = default;                                                     \
+    Number(Raw raw) : bits(raw.x) {}                                        \
+    Number(float value) : bits(emulated::to(value)) {}                      \
+    Number(double value) : Number(static_cast<float>(value)) {}             \
+    Number(int value) : Number(static_cast<float>(value)) {}                \
+    Number(unsigned value) : Number(static_cast<float>(value)) {}           \
+    Number(long value) : Number(static_cast<float>(value)) {}               \
+    Number(unsigned long value) : Number(static_cast<float>(value)) {}      \
+    Number(long long value) : Number(static_cast<float>(value)) {}          \
+    Number(unsigned long long value) : Number(static_cast<float>(value)) {} \
+    operator float() const { return emulated::from(bits); }                 \
   };
 #endif
 
@@ -103,6 +84,10 @@ inline float from_bfloat16(uint16_t bits) {
   struct OPSMITH_SHORT_ALIGNED Pair {                                                        \
     Number x, y;                                                                             \
   };                                                                                         \
+  inline Number& operator+=(Number& a, Number b) { return a = Number(float(a) + float(b)); } \
+  inline Number& operator-=(Number& a, Number b) { return a = Number(float(a) - float(b)); } \
+  inline Number& operator*=(Number& a, Number b) { return a = Number(float(a) * float(b)); } \
+  inline Number& operator/=(Number& a, Number b) { return a = Number(float(a) / float(b)); } \
   using RawPair = Pair;                                                                      \
   OPSMITH_SHORT_BINARY(Number, Pair, __hadd, __hadd2, +)                                     \
   OPSMITH_SHORT_BINARY(Number, Pair, __hsub, __hsub2, -)                                     \
@@ -159,9 +144,6 @@ inline float from_bfloat16(uint16_t bits) {
 
 // The operators of a number alone. Without them, its arithmetic is float's, as it converts to
 // float.
-#ifdef OPSMITH_EXACT
-#define OPSMITH_SHORT_OPERATORS(Number)
-#else
 #define OPSMITH_SHORT_OPERATORS(Number)                                               \
   inline Number operator+(Number a, Number b) { return Number(float(a) + float(b)); } \
   inline Number operator-(Number a, Number b) { return Number(float(a) - float(b)); } \
@@ -174,4 +156,3 @@ inline float from_bfloat16(uint16_t bits) {
   inline bool operator>(Number a, Number b) { return float(a) > float(b); }           \
   inline bool operator<=(Number a, Number b) { return float(a) <= float(b); }         \
   inline bool operator>=(Number a, Number b) { return float(a) >= float(b); }
-#endif
