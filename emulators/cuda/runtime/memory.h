@@ -110,13 +110,21 @@ class Guarded {
   char* data() const { return data_; }
   void allow(int protection) const { mprotect(start_ + around_, total_ - 2 * around_, protection); }
   uint64_t size() const { return size_; }
-  uint64_t around() const { return around_; }  // the bytes of each inaccessible range
   bool is_vast() const { return around_ != guard; }
+  Region region(const char* name, uint64_t element) const {
+    return {.name = name,
+            .data = data_,
+            .size = size_,
+            .element = element,
+            .guard = around_,
+            .vast = is_vast(),
+            .repeats = is_vast()};
+  }
 
  private:
   char* start_ = nullptr;
   char* data_ = nullptr;
-  uint64_t size_ = 0, around_ = guard, total_ = 0;
+  uint64_t size_ = 0, around_ = guard, total_ = 0;  // around: the bytes of an inaccessible range
 };
 
 // Device memory as the runtime sees it: global memory, or a block's shared memory.
@@ -139,6 +147,7 @@ struct Watched {
 
   Watched(const Region& given, bool is_shared)
       : region(given), shared(is_shared), name(given.name) {
+    region.name = nullptr;  // that one may end before this
     granule_bits = region.element >= 4 || region.element == 0 ? 2 : region.element >= 2 ? 1 : 0;
     granule = 1u << granule_bits;
     if (!region.vast) shadow = Pages((region.size / granule + 1) * sizeof(Granule));

@@ -39,9 +39,19 @@ Watched* region_near(const void* address) {
   return nullptr;
 }
 
+namespace {
+
 void prepare(Watched& watched) {
   if (watched.region.written) mark_written(watched, watched.region.data, watched.region.size);
 }
+
+Watched& adopt(const Region& region) {
+  Watched& watched = state().regions.emplace_back(region, false);
+  prepare(watched);
+  return watched;
+}
+
+}  // namespace
 
 void mark_written(Watched& watched, const void* data, uint64_t bytes) {
   const State& s = state();
@@ -77,9 +87,7 @@ void take_variable(const Declared& one) {
   region.element = one.element;
   region.written = true;
   region.guard = kApart;
-  Watched& watched = s.regions.emplace_back(region, false);
-  watched.region.name = watched.name.c_str();
-  prepare(watched);
+  adopt(region);
   Range& all = s.variables_at;
   if (all.begin == nullptr || one.data < all.begin) all.begin = one.data;
   const uint64_t taken = (one.bytes + kApart - 1) / kApart * kApart;
@@ -109,32 +117,20 @@ void take_regions() {
   if (s.watcher == nullptr) return;
   const uint64_t count = s.watcher->region_count();
   for (; s.regions_taken < count; ++s.regions_taken) {
-    prepare(s.regions.emplace_back(s.watcher->region(s.regions_taken), false));
+    adopt(s.watcher->region(s.regions_taken));
   }
 }
 
 namespace {
 
-Watched& share(const char* name, uint64_t size, uint64_t alignment, uint64_t element, Place place) {
+Watched& share(const char* name, uint64_t size, uint64_t alignment, uint64_t element) {
   State& s = state();
-  auto memory = std::make_unique<Guarded>(size, alignment, state().fill);
-  Region region;
+  auto memory = std::make_unique<Guarded>(size, alignment, s.fill);
   const std::string full = std::string("shared memory '") + name + "'";
-  region.name = full.c_str();
-  region.data = memory->data();
-  region.size = size;
-  region.element = element;
-  region.guard = Guarded::guard;
-  Watched& watched = s.shared.emplace_back(region, true);
-  watched.region.name = watched.name.c_str();
+  Watched& watched = s.shared.emplace_back(memory->region(full.c_str(), element), true);
   watched.own = std::move(memory);
-  (void)place;
   return watched;
 }
-
-}  // namespace
-
-namespace {
 
 // CUDA counts what a block declares with what a launch adds.
 void check_shared_bytes(Place place) {
@@ -170,7 +166,7 @@ char* shared_memory(Variable& variable, Place place) {
   if (variable.block == s.blocks_run) return variable.data;
   Watched*& watched = s.variables[&variable];
   if (watched == nullptr) {
-    watched = &share(variable.name, variable.size, variable.alignment, variable.element, place);
+    watched = &share(variable.name, variable.size, variable.alignment, variable.element);
   }
   s.shared_bytes += variable.size;
   check_shared_bytes(place);
@@ -186,7 +182,7 @@ char* dynamic_shared_memory(const char* name, Place place) {
   if (s.current == nullptr) stop("host", "shared memory is used by host code", place);
   if (s.dynamic == nullptr) {
     // The content is up to the kernel: accesses are distinguished by granules of four bytes.
-    s.dynamic = &share(name, s.running->shared_bytes, 16, 4, place);
+    s.dynamic = &share(name, s.running->shared_bytes, 16, 4);
     prepared = 0;
   }
   if (prepared != s.blocks_run) {
@@ -222,17 +218,9 @@ void* allocate(uint64_t bytes, uint64_t element, const char* what, Place place, 
   if (s.program && bytes > uint64_t{8} << 30) return nullptr;
   const std::string name = std::string("memory of ") + what + told(place);
   auto memory = std::make_unique<Guarded>(bytes, 256, s.fill, s.ends_only);
-  Region region;
-  region.name = name.c_str();
-  region.data = memory->data();
-  region.size = bytes;
-  region.element = element;
-  region.guard = memory->around();
-  region.vast = region.repeats = memory->is_vast();
+  Region region = memory->region(name.c_str(), element);
   region.written = for_host;  // by the host, unseen
-  Watched& watched = s.regions.emplace_back(region, false);
-  watched.region.name = watched.name.c_str();
-  prepare(watched);
+  Watched& watched = adopt(region);
   watched.own = std::move(memory);
   watched.for_host = for_host;
   if (s.program && !for_host) allow(watched, PROT_NONE);
@@ -279,13 +267,9 @@ void watch_memory(const Region& region) {
   for (Watched& watched : s.regions) {
     if (watched.region.data != region.data || watched.region.size != region.size) continue;
     watched = Watched(region, false);
-    watched.region.name = watched.name.c_str();
-    prepare(watched);
-    return;
+    return prepare(watched);
   }
-  Watched& watched = s.regions.emplace_back(region, false);
-  watched.region.name = watched.name.c_str();
-  prepare(watched);
+  adopt(region);
 }
 
 void forget_memory(const void* data) {
@@ -308,7 +292,9 @@ void host_reads_results() {
   if (state().launches_only || state().ends_only) state().unsure = true;
 }
 
-Unwatched::Unwatched() : before_(state().telling) { state().telling = true; }
+Unwatched::Unwatched(bool really) : before_(state().telling) {
+  state().telling = before_ || really;
+}
 Unwatched::~Unwatched() { state().telling = before_; }
 
 namespace {

@@ -8,6 +8,7 @@
 #include <array>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <string>
 #include <unordered_map>
@@ -114,22 +115,17 @@ class Found {
   std::array<Watched*, 256> pages_{};
 };
 
-// A write that conflicts with another access: it is a race if the write changes the value.
-struct Pending {
-  bool active = false;
-  char* address = nullptr;
-  uint32_t bytes = 0;
-  unsigned char before[16];
-  std::string text, also;
-  Place place, also_place;
-};
-
 // A plain read beside atomic writes: it is a race, unless an atomicCAS uses it as its expectation.
 struct Doubtful {
-  const char* address = nullptr;
-  uint32_t bytes = 0;
-  std::string text, also;
-  Place place, also_place;
+  const char* address;
+  uint64_t bytes;
+  std::string text;
+  Place place, other_place;
+};
+
+// A write that conflicts with another access: it is a race if the write changes the value.
+struct Pending : Doubtful {
+  unsigned char before[16];
 };
 
 // An asynchronous copy that its thread has not waited for.
@@ -194,7 +190,7 @@ struct State {
   Watched* dynamic = nullptr;
   std::unordered_map<const void*, Location> locations;
 
-  Pending pending;
+  std::optional<Pending> pending;
   std::vector<Doubtful> doubtful;
   std::vector<Copy> copies;  // of the block
   bool remarked = false;
@@ -235,7 +231,6 @@ void yield();
 void take_regions();
 // The same for the __device__ variables of the kernel's library.
 void take_variables();
-void prepare(Watched& watched);
 Watched* region_of(const void* address);
 Watched* region_near(const void* address);
 void mark_written(Watched& watched, const void* data, uint64_t bytes);

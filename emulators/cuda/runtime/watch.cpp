@@ -8,6 +8,8 @@
 #include "copies.h"
 #include "state.h"
 
+#include <utility>
+
 namespace emulated {
 
 namespace {
@@ -86,32 +88,29 @@ std::string race_words(const Watched& watched, const Access& one, const Stamp& o
 
 constexpr const char* kOther = "the other access";
 
+[[noreturn]] void stop_race(const Doubtful& one) {
+  stop("race", one.text, one.place, kOther, one.other_place);
+}
+
 // Reporting a fault is kept out of the code that every access runs, whose variables then stay in
 // registers.
 [[gnu::noinline, gnu::cold]] void meet(const Watched& watched, const Access& one,
                                        const Stamp& other, bool other_write) {
   State& s = state();
-  const std::string words = race_words(watched, one, other, other_write);
-  if (one.does == Does::writes && one.bytes <= sizeof s.pending.before) {
+  const Doubtful race{one.address, one.bytes, race_words(watched, one, other, other_write),
+                      at(one.place), at_offset(other.place)};
+  if (one.does == Does::writes && one.bytes <= sizeof s.pending->before) {
     // Threads may race to write the same value, so compare after the write.
-    if (s.pending.active) return;
-    s.pending.active = true;
-    s.pending.address = one.address;
-    s.pending.bytes = static_cast<uint32_t>(one.bytes);
-    std::memcpy(s.pending.before, one.address, one.bytes);
-    s.pending.text = words;
-    s.pending.also = kOther;
-    s.pending.place = at(one.place);
-    s.pending.also_place = at_offset(other.place);
+    if (s.pending.has_value()) return;
+    std::memcpy(s.pending.emplace(Pending{race, {}}).before, one.address, one.bytes);
     return;
   }
   const bool is_atomic = is_strong(static_cast<Kind>(other.kind));
   if (one.does == Does::reads && one.kind == Kind::plain && is_atomic && s.doubtful.size() < 8) {
-    s.doubtful.push_back({one.address, static_cast<uint32_t>(one.bytes), words, kOther,
-                          at(one.place), at_offset(other.place)});
+    s.doubtful.push_back(race);
     return;
   }
-  stop("race", words, at(one.place), kOther, at_offset(other.place));
+  stop_race(race);
 }
 
 // A cache that is not kept up to date: no order of the accesses helps.
@@ -266,16 +265,8 @@ bool is_in_library(const void* address) {
 }
 
 void settle_write() {
-  State& s = state();
-  s.pending.active = false;
-  const Pending& pending = s.pending;
-  if (std::memcmp(pending.before, pending.address, pending.bytes) == 0) return;
-  stop("race", pending.text, pending.place, pending.also, pending.also_place);
-}
-
-[[noreturn]] void settle_doubtful() {
-  const Doubtful one = state().doubtful.front();
-  stop("race", one.text, one.place, one.also, one.also_place);
+  const Pending pending = *std::exchange(state().pending, std::nullopt);
+  if (std::memcmp(pending.before, pending.address, pending.bytes) != 0) stop_race(pending);
 }
 
 }  // namespace
@@ -291,9 +282,9 @@ bool access(const Access& one) {
   State& s = state();
   if (s.watcher == nullptr || s.telling) return false;
   if (s.program && !s.in_device) return false;
-  if (s.pending.active) settle_write();
+  if (s.pending.has_value()) settle_write();
   if (s.in_device && is_own(one.address)) return false;
-  if (!s.doubtful.empty() && one.writes()) settle_doubtful();
+  if (!s.doubtful.empty() && one.writes()) stop_race(s.doubtful.front());
   if (!s.copies.empty()) check_beside_copies(one);
   const Watched* watched = region_of(one.address);
   if (watched == nullptr) {
@@ -305,8 +296,8 @@ bool access(const Access& one) {
 }
 
 void settle() {
-  if (state().pending.active) settle_write();
-  if (!state().doubtful.empty()) settle_doubtful();
+  if (state().pending.has_value()) settle_write();
+  if (!state().doubtful.empty()) stop_race(state().doubtful.front());
 }
 
 // --- atomic operations -------------------------------------------------------------------------
@@ -389,7 +380,7 @@ void atomic_done(void* data, uint64_t bytes, bool changed, Place place) {
 void expect(const void* data, uint64_t bytes, const void* expected) {
   State& s = state();
   if (s.watcher == nullptr || s.current == nullptr) return;
-  if (s.pending.active) settle_write();
+  if (s.pending.has_value()) settle_write();
   const Watched* watched = region_of(data);
   if (watched == nullptr || watched->region.read_only || watched->region.vast) return;
   if (std::memcmp(data, expected, bytes) != 0) return;

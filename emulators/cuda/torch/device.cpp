@@ -51,17 +51,10 @@ struct DeviceMemory {
     return *memory;
   }
 
-  static void watch(const void* data, const Block& block) {
-    Region region;
-    region.name = block.name.c_str();
-    region.data = block.memory->data();
-    region.size = block.memory->size();
-    region.element = block.element;
-    region.guard = block.memory->around();
+  static void watch(const Block& block) {
+    Region region = block.memory->region(block.name.c_str(), block.element);
     region.written = block.written;
-    region.vast = region.repeats = block.memory->is_vast();
     watch_memory(region);
-    (void)data;
   }
 
   static void free(void* data) {
@@ -88,7 +81,7 @@ class Allocator final : public c10::Allocator {
     block.memory = std::make_unique<Guarded>(bytes, kAlignment, all.fill, all.vast);
     block.name = "memory of a PyTorch operator";
     char* data = block.memory->data();
-    DeviceMemory::watch(data, block);
+    DeviceMemory::watch(block);
     all.live[data] = std::move(block);
     return {data, data, &DeviceMemory::free, c10::Device(c10::kCPU)};
   }
@@ -268,7 +261,7 @@ class Arguments {
     block.name = name_of(tensor);
     block.element = std::max<uint64_t>(tensor.element_size(), 1);
     block.named = true;
-    DeviceMemory::watch(found->first, block);
+    DeviceMemory::watch(block);
   }
 
   static void written(const at::Tensor& tensor) {
@@ -359,7 +352,7 @@ DeviceCall::DeviceCall(uint8_t fill, bool vast) {
   all.open = true;
   all.fill = fill;
   all.vast = vast;
-  for (const auto& [data, block] : all.live) DeviceMemory::watch(data, block);
+  for (const auto& [data, block] : all.live) DeviceMemory::watch(block);
 }
 
 DeviceCall::~DeviceCall() {

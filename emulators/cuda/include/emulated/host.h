@@ -101,22 +101,21 @@ inline cudaError_t cudaGetLastError() {
 inline cudaError_t cudaPeekAtLastError() {
   return static_cast<cudaError_t>(emulated::last_error(false));
 }
+namespace emulated {
+struct ErrorWords {
+  const char* name = "unrecognized error code";
+  const char* text = "unrecognized error code";
+};
+inline ErrorWords words_of(cudaError_t error) {
 #define OPSMITH_ERROR(name, number, text) \
-  case number:                            \
-    return text;
-inline const char* cudaGetErrorString(cudaError_t error) {
-  switch (error) { OPSMITH_ERRORS(OPSMITH_ERROR) }
-  return "unrecognized error code";
-}
+  if (error == number) return {"cuda" #name, text};
+  OPSMITH_ERRORS(OPSMITH_ERROR)
 #undef OPSMITH_ERROR
-#define OPSMITH_ERROR(name, number, text) \
-  case number:                            \
-    return "cuda" #name;
-inline const char* cudaGetErrorName(cudaError_t error) {
-  switch (error) { OPSMITH_ERRORS(OPSMITH_ERROR) }
-  return "unrecognized error code";
+  return {};
 }
-#undef OPSMITH_ERROR
+}  // namespace emulated
+inline const char* cudaGetErrorString(cudaError_t error) { return emulated::words_of(error).text; }
+inline const char* cudaGetErrorName(cudaError_t error) { return emulated::words_of(error).name; }
 inline cudaError_t cudaDeviceSynchronize() {
   emulated::synchronise();
   return cudaSuccess;

@@ -151,7 +151,7 @@ OPSMITH_EMULATED_EXPORT void host_reads_results();
 // Code that stands for work on the device, and is not the user's: its accesses are not checked.
 class OPSMITH_EMULATED_EXPORT Unwatched {
  public:
-  Unwatched();
+  explicit Unwatched(bool really = true);
   ~Unwatched();
   Unwatched(const Unwatched&) = delete;
   Unwatched& operator=(const Unwatched&) = delete;
