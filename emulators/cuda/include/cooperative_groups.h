@@ -7,10 +7,8 @@ namespace cooperative_groups {
 
 namespace details {
 
-inline unsigned thread_in_block() {
-  return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-}
-inline unsigned threads_of_block() { return blockDim.x * blockDim.y * blockDim.z; }
+using emulated::thread_in_block;
+using emulated::threads_of_block;
 
 // The lanes of a tile, as many of them as the block has.
 inline opsmith_mask lanes_of_tile(unsigned size) {

@@ -63,21 +63,17 @@ __forceinline__ T undefined_value() {
   return value;
 }
 
-__forceinline__ unsigned thread_in_block() {
-  return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-}
+using emulated::thread_in_block;
 
-template <typename T, int Count, typename Operator>
-__forceinline__ T folded(const T (&items)[Count], Operator combine) {
+template <typename T, typename Operator>
+__forceinline__ T folded(const T* items, int count, Operator combine) {
   T result = items[0];
-  for (int i = 1; i < Count; ++i) result = combine(result, items[i]);
+  for (int i = 1; i < count; ++i) result = combine(result, items[i]);
   return result;
 }
 
 inline void check_block(unsigned threads, const char* what, opsmith_place place) {
-  if (blockDim.x * blockDim.y * blockDim.z != threads) {
-    emulated::fail(what, place);
-  }
+  if (emulated::threads_of_block() != threads) emulated::fail(what, place);
 }
 #define OPSMITH_CUB_BLOCK(what) \
   detail::check_block(threads, what " in a block of another size than it was declared for", place)
@@ -118,14 +114,11 @@ class BlockReduce {
     const unsigned rank = detail::thread_in_block();
     data[rank] = input;
     __syncthreads(place);
-    if (rank != 0) return detail::undefined_value<T>();
-    T result = data[0];
-    for (int i = 1; i < valid; ++i) result = combine(result, data[i]);
-    return result;
+    return rank != 0 ? detail::undefined_value<T>() : detail::folded(data, valid, combine);
   }
   template <int Count, typename Operator>
   __forceinline__ T Reduce(T (&inputs)[Count], Operator combine, OPSMITH_CUB_PLACE) {
-    return Reduce(detail::folded(inputs, combine), combine, threads, place);
+    return Reduce(detail::folded(inputs, Count, combine), combine, threads, place);
   }
   __forceinline__ T Sum(T input, int valid = threads, OPSMITH_CUB_PLACE) {
     return Reduce(input, cub::Sum(), valid, place);
@@ -164,10 +157,7 @@ class WarpReduce {
     T* const data = room_.data();
     data[warp.lane] = input;
     __syncwarp(warp.mask, place);
-    if (warp.lane != 0) return detail::undefined_value<T>();
-    T result = data[0];
-    for (int i = 1; i < valid; ++i) result = combine(result, data[i]);
-    return result;
+    return warp.lane != 0 ? detail::undefined_value<T>() : detail::folded(data, valid, combine);
   }
   __forceinline__ T Sum(T input, int valid = Size, OPSMITH_CUB_PLACE) {
     return Reduce(input, cub::Sum(), valid, place);

@@ -35,10 +35,14 @@ struct Request {
     emulated::check_stream(stream, what, place);
     emulated::takes_storage(what, bytes, needed, place);
     unsigned char* const data = static_cast<unsigned char*>(storage);
-    emulated::on_device(what, 1, [=](uint64_t) { data[0] = data[needed - 1] = 0xff; }, place);
+    on_one_thread([=] { data[0] = data[needed - 1] = 0xff; });
     emulated::host_fills(storage, 0xff, needed, what, place);
     work();
     return cudaSuccess;
+  }
+  template <typename Body>
+  void on_one_thread(Body body) const {
+    emulated::on_device(what, 1, [=](uint64_t) mutable { body(); }, place);
   }
 };
 
@@ -47,27 +51,13 @@ uint64_t count_of(Number items) {
   return items > Number{0} ? static_cast<uint64_t>(items) : 0;
 }
 
-template <typename T>
-constexpr T least() {
-  if constexpr (std::numeric_limits<T>::is_specialized) return std::numeric_limits<T>::lowest();
-  return T{};
-}
-template <typename T>
-constexpr T most() {
-  if constexpr (std::numeric_limits<T>::is_specialized) return std::numeric_limits<T>::max();
-  return T{};
-}
-
 template <typename In, typename Out, typename Operator, typename Value>
 cudaError_t reduce(const Request& request, In in, Out out, uint64_t items, Operator combine,
                    Value initial) {
   return request.run(items / 64, 8, [&] {
-    emulated::on_device(
-        request.what, 1,
-        [=](uint64_t) mutable {
-          out[0] = emulated::folded(items, initial, [&](uint64_t i) { return in[i]; }, combine);
-        },
-        request.place);
+    request.on_one_thread([=]() mutable {
+      out[0] = emulated::folded(items, initial, [&](uint64_t i) { return in[i]; }, combine);
+    });
   });
 }
 
@@ -78,28 +68,22 @@ cudaError_t extreme(const Request& request, In in, Out out, uint64_t items, Oper
   using Pair = KeyValuePair<int, emulated::ItemOf<In>>;
   return request.run(items / 64, 16, [&] {
     const auto pair = [=](uint64_t i) { return Pair(static_cast<int>(i), in[i]); };
-    emulated::on_device(
-        request.what, 1,
-        [=](uint64_t) mutable {
-          out[0] = items == 0 ? Pair(1, of_none) : emulated::folded(items, pair, combine);
-        },
-        request.place);
+    request.on_one_thread([=]() mutable {
+      out[0] = items == 0 ? Pair(1, of_none) : emulated::folded(items, pair, combine);
+    });
   });
 }
 
 template <typename In, typename Out, typename Operator, typename Value>
 cudaError_t scan(const Request& request, In in, Out out, uint64_t items, Operator combine,
-                 bool has_initial, Value initial, bool inclusive) {
+                 Value initial, bool inclusive) {
   return request.run(items / 64, 16, [&] {
     emulated::check_apart(request.what, in, items, out, items, true, request.place);
-    emulated::on_device(
-        request.what, 1,
-        [=](uint64_t) mutable {
-          emulated::scanned(
-              items, has_initial ? &initial : nullptr, inclusive, [&](uint64_t i) { return in[i]; },
-              [&](uint64_t i, const Value& value) { out[i] = value; }, combine);
-        },
-        request.place);
+    request.on_one_thread([=]() mutable {
+      emulated::scanned(
+          items, inclusive ? nullptr : &initial, inclusive, [&](uint64_t i) { return in[i]; },
+          [&](uint64_t i, const Value& value) { out[i] = value; }, combine);
+    });
   });
 }
 
@@ -109,16 +93,13 @@ cudaError_t select(const Request& request, In in, Out out, Count selected, uint6
                    Keeps keeps, bool in_place = false) {
   return request.run(items / 64, 8, [&] {
     emulated::check_apart(request.what, in, items, out, items, in_place, request.place);
-    emulated::on_device(
-        request.what, 1,
-        [=](uint64_t) mutable {
-          uint64_t count = 0;
-          for (uint64_t i = 0; i < items; ++i) {
-            if (keeps(i)) out[count++] = in[i];
-          }
-          selected[0] = static_cast<emulated::ItemOf<Count>>(count);
-        },
-        request.place);
+    request.on_one_thread([=]() mutable {
+      uint64_t count = 0;
+      for (uint64_t i = 0; i < items; ++i) {
+        if (keeps(i)) out[count++] = in[i];
+      }
+      selected[0] = static_cast<emulated::ItemOf<Count>>(count);
+    });
   });
 }
 
@@ -197,56 +178,46 @@ struct DeviceReduce {
     OPSMITH_CUB_REQUEST("cub::DeviceReduce::Reduce");
     return detail::reduce(request, in, out, detail::count_of(items), combine, initial);
   }
-#define OPSMITH_CUB_REDUCE(Name, Operator, initial)                                           \
-  template <typename In, typename Out, typename N>                                            \
-  static cudaError_t Name(OPSMITH_CUB_FIRST, In in, Out out, N items, OPSMITH_CUB_LAST) {     \
-    using T = emulated::ItemOf<In>;                                                           \
-    OPSMITH_CUB_REQUEST("cub::DeviceReduce::" #Name);                                         \
-    return detail::reduce(request, in, out, detail::count_of(items), Operator(), T(initial)); \
+#define OPSMITH_CUB_REDUCE(Name, reduction, Operator, initial)                                   \
+  template <typename In, typename Out, typename N>                                               \
+  static cudaError_t Name(OPSMITH_CUB_FIRST, In in, Out out, N items, OPSMITH_CUB_LAST) {        \
+    using T = emulated::ItemOf<In>;                                                              \
+    OPSMITH_CUB_REQUEST("cub::DeviceReduce::" #Name);                                            \
+    return detail::reduction(request, in, out, detail::count_of(items), Operator(), T(initial)); \
   }
-  OPSMITH_CUB_REDUCE(Sum, cub::Sum, T{})
-  OPSMITH_CUB_REDUCE(Max, cub::Max, detail::least<T>())
-  OPSMITH_CUB_REDUCE(Min, cub::Min, detail::most<T>())
+  OPSMITH_CUB_REDUCE(Sum, reduce, cub::Sum, T{})
+  OPSMITH_CUB_REDUCE(Max, reduce, cub::Max, std::numeric_limits<T>::lowest())
+  OPSMITH_CUB_REDUCE(Min, reduce, cub::Min, std::numeric_limits<T>::max())
+  OPSMITH_CUB_REDUCE(ArgMax, extreme, cub::ArgMax, std::numeric_limits<T>::lowest())
+  OPSMITH_CUB_REDUCE(ArgMin, extreme, cub::ArgMin, std::numeric_limits<T>::max())
 #undef OPSMITH_CUB_REDUCE
-  template <typename In, typename Out, typename N>
-  static cudaError_t ArgMax(OPSMITH_CUB_FIRST, In in, Out out, N items, OPSMITH_CUB_LAST) {
-    OPSMITH_CUB_REQUEST("cub::DeviceReduce::ArgMax");
-    return detail::extreme(request, in, out, detail::count_of(items), cub::ArgMax(),
-                           detail::least<emulated::ItemOf<In>>());
-  }
-  template <typename In, typename Out, typename N>
-  static cudaError_t ArgMin(OPSMITH_CUB_FIRST, In in, Out out, N items, OPSMITH_CUB_LAST) {
-    OPSMITH_CUB_REQUEST("cub::DeviceReduce::ArgMin");
-    return detail::extreme(request, in, out, detail::count_of(items), cub::ArgMin(),
-                           detail::most<emulated::ItemOf<In>>());
-  }
 };
 
 struct DeviceScan {
   template <typename In, typename Out, typename N>
   static cudaError_t ExclusiveSum(OPSMITH_CUB_FIRST, In in, Out out, N items, OPSMITH_CUB_LAST) {
     OPSMITH_CUB_REQUEST("cub::DeviceScan::ExclusiveSum");
-    return detail::scan(request, in, out, detail::count_of(items), cub::Sum(), true,
+    return detail::scan(request, in, out, detail::count_of(items), cub::Sum(),
                         emulated::ItemOf<In>{}, false);
   }
   template <typename In, typename Out, typename N>
   static cudaError_t InclusiveSum(OPSMITH_CUB_FIRST, In in, Out out, N items, OPSMITH_CUB_LAST) {
     OPSMITH_CUB_REQUEST("cub::DeviceScan::InclusiveSum");
-    return detail::scan(request, in, out, detail::count_of(items), cub::Sum(), false,
+    return detail::scan(request, in, out, detail::count_of(items), cub::Sum(),
                         emulated::ItemOf<In>{}, true);
   }
   template <typename In, typename Out, typename Operator, typename Value, typename N>
   static cudaError_t ExclusiveScan(OPSMITH_CUB_FIRST, In in, Out out, Operator combine,
                                    Value initial, N items, OPSMITH_CUB_LAST) {
     OPSMITH_CUB_REQUEST("cub::DeviceScan::ExclusiveScan");
-    return detail::scan(request, in, out, detail::count_of(items), combine, true, initial, false);
+    return detail::scan(request, in, out, detail::count_of(items), combine, initial, false);
   }
   template <typename In, typename Out, typename Operator, typename N>
   static cudaError_t InclusiveScan(OPSMITH_CUB_FIRST, In in, Out out, Operator combine, N items,
                                    OPSMITH_CUB_LAST) {
     OPSMITH_CUB_REQUEST("cub::DeviceScan::InclusiveScan");
-    return detail::scan(request, in, out, detail::count_of(items), combine, false,
-                        emulated::ItemOf<In>{}, true);
+    return detail::scan(request, in, out, detail::count_of(items), combine, emulated::ItemOf<In>{},
+                        true);
   }
 };
 
@@ -335,8 +306,8 @@ struct DeviceSegmentedReduce {
                                    Operator(), T(initial));                                        \
   }
   OPSMITH_CUB_REDUCE(Sum, cub::Sum, T{})
-  OPSMITH_CUB_REDUCE(Max, cub::Max, detail::least<T>())
-  OPSMITH_CUB_REDUCE(Min, cub::Min, detail::most<T>())
+  OPSMITH_CUB_REDUCE(Max, cub::Max, std::numeric_limits<T>::lowest())
+  OPSMITH_CUB_REDUCE(Min, cub::Min, std::numeric_limits<T>::max())
 #undef OPSMITH_CUB_REDUCE
 };
 

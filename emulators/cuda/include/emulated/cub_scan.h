@@ -126,8 +126,8 @@ class BlockScan {
                             Last& last, opsmith_place place) {
     OPSMITH_CUB_BLOCK("cub::BlockScan");
     const unsigned rank = detail::thread_in_block();
-    auto before = detail::all_before(room_, rank, threads, detail::folded(in, combine), combine,
-                                     [&] { __syncthreads(place); });
+    auto before = detail::all_before(room_, rank, threads, detail::folded(in, Count, combine),
+                                     combine, [&] { __syncthreads(place); });
     constexpr bool gives_total = std::is_same_v<Last, T>;
     if constexpr (gives_total) last = before.total;
     T start = before.value;

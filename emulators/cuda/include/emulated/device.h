@@ -17,12 +17,11 @@ struct __nv_bfloat162;
 
 namespace emulated {
 
-template <typename T>
-struct Identity {
-  using type = T;
-};
-template <typename T>
-using identity = typename Identity<T>::type;
+inline unsigned thread_in_block() {
+  return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+}
+inline unsigned threads_of_block() { return blockDim.x * blockDim.y * blockDim.z; }
+
 template <typename T, typename... Types>
 inline constexpr bool is_one_of = (std::is_same_v<T, Types> || ...);
 template <typename T>
@@ -291,17 +290,18 @@ OPSMITH_REDUCE(__reduce_xor_sync, [](T a, T b) { return static_cast<T>(a ^ b); }
 
 // These are templates, so that a function of the user's with the same name takes precedence; and
 // the one for types that CUDA does not have comes last of all.
-#define OPSMITH_ATOMIC_SCOPE(name, suffix, scope, expression, ...)                                \
-  template <typename T, std::enable_if_t<emulated::is_one_of<T, __VA_ARGS__>, int> = 0>           \
-  __attribute__((always_inline)) inline T name##suffix(T* address, emulated::identity<T> value) { \
-    return emulated::atomically<emulated::Scope::scope>(                                          \
-        address, [value]([[maybe_unused]] T old) { return static_cast<T>(expression); });         \
-  }                                                                                               \
-  template <typename T, std::enable_if_t<!emulated::is_one_of<T, __VA_ARGS__>, int> = 0>          \
-  T name##suffix(T* address, ...) {                                                               \
-    static_assert(emulated::is_one_of<T, __VA_ARGS__>,                                            \
-                  "CUDA has no " #name #suffix " for a pointer to this type");                    \
-    return *address;                                                                              \
+#define OPSMITH_ATOMIC_SCOPE(name, suffix, scope, expression, ...)                        \
+  template <typename T, std::enable_if_t<emulated::is_one_of<T, __VA_ARGS__>, int> = 0>   \
+  __attribute__((always_inline)) inline T name##suffix(T* address,                        \
+                                                       std::type_identity_t<T> value) {   \
+    return emulated::atomically<emulated::Scope::scope>(                                  \
+        address, [value]([[maybe_unused]] T old) { return static_cast<T>(expression); }); \
+  }                                                                                       \
+  template <typename T, std::enable_if_t<!emulated::is_one_of<T, __VA_ARGS__>, int> = 0>  \
+  T name##suffix(T* address, ...) {                                                       \
+    static_assert(emulated::is_one_of<T, __VA_ARGS__>,                                    \
+                  "CUDA has no " #name #suffix " for a pointer to this type");            \
+    return *address;                                                                      \
   }
 #define OPSMITH_ATOMIC(name, expression, ...)                        \
   OPSMITH_ATOMIC_SCOPE(name, , device, expression, __VA_ARGS__)      \
@@ -352,8 +352,8 @@ OPSMITH_ATOMIC(atomicDec, old == 0 || old > value ? value : old - 1, unsigned)
 #define OPSMITH_CAS(name, scope)                                                                 \
   template <typename T,                                                                          \
             std::enable_if_t<emulated::is_one_of<T, OPSMITH_INTEGERS, unsigned short>, int> = 0> \
-  __attribute__((always_inline)) inline T name(T* address, emulated::identity<T> expected,       \
-                                               emulated::identity<T> value) {                    \
+  __attribute__((always_inline)) inline T name(T* address, std::type_identity_t<T> expected,     \
+                                               std::type_identity_t<T> value) {                  \
     emulated::expect(address, sizeof(T), &expected);                                             \
     return emulated::atomically<emulated::Scope::scope>(                                         \
         address, [expected, value](T old) { return old == expected ? value : old; });            \
@@ -382,10 +382,10 @@ __attribute__((always_inline)) inline T __ldg(const T* address) {
   emulated::read_only_access(address, sizeof(T));
   return *address;
 }
-#define OPSMITH_STORE(name)                                                                  \
-  template <typename T>                                                                      \
-  __attribute__((always_inline)) inline void name(T* address, emulated::identity<T> value) { \
-    *address = value;                                                                        \
+#define OPSMITH_STORE(name)                                                                    \
+  template <typename T>                                                                        \
+  __attribute__((always_inline)) inline void name(T* address, std::type_identity_t<T> value) { \
+    *address = value;                                                                          \
   }
 OPSMITH_STORE(__stwb)
 OPSMITH_STORE(__stcg)

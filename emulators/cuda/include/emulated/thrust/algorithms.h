@@ -30,6 +30,14 @@ void each(const Policy& policy, const char* what, uint64_t items, Body body) {
   emulated::on_device(what, items, body, policy.place);
 }
 
+// Writes value(i) to each item of `out`, and returns the end.
+template <typename Out, typename Value>
+Out written(const Policy& policy, const char* what, uint64_t items, Out out, Value value) {
+  const auto to = raw(out);
+  each(policy, what, items, [=](uint64_t i) mutable { to[i] = value(i); });
+  return out + static_cast<ptrdiff_t>(items);
+}
+
 // The value that body(data) computes in one thread.
 template <typename T, typename Body>
 T returned(const Policy& policy, const char* what, Body body) {
@@ -37,6 +45,15 @@ T returned(const Policy& policy, const char* what, Body body) {
   T* const data = result.data();
   each(policy, what, 1, [=](uint64_t) mutable { body(data); });
   return result.get();
+}
+
+template <typename T, typename Load, typename Operator>
+T folded(const Policy& policy, const char* what, uint64_t items, T initial, Load load,
+         Operator combine) {
+  return returned<T>(policy, what, [=](T* result) mutable {
+    *result = emulated::folded(
+        items, initial, [&](uint64_t i) { return static_cast<T>(load(i)); }, combine);
+  });
 }
 
 // Copies the items that `keeps(i)`, and returns how many these are.
@@ -54,16 +71,9 @@ uint64_t kept(const Policy& policy, const char* what, In in, Out out, uint64_t i
 template <typename Keys, typename Values, typename Less>
 void sort(const Policy& policy, const char* what, uint64_t items, Keys keys, Values values,
           Less less, bool stable) {
-  const auto run = [&] {
-    emulated::sort_on_device(what, items, keys, keys, values, values, less, stable, policy.place);
-  };
-  if (policy.host) {
-    const emulated::Unwatched host_memory;
-    run();
-  } else {
-    emulated::check_stream(policy.stream, what, policy.place);
-    run();
-  }
+  if (!policy.host) emulated::check_stream(policy.stream, what, policy.place);
+  const emulated::Unwatched host_memory(policy.host);
+  emulated::sort_on_device(what, items, keys, keys, values, values, less, stable, policy.place);
 }
 
 template <typename Value, typename In, typename Out, typename Operator>
@@ -100,11 +110,8 @@ void scan(const Policy& policy, const char* what, In in, Out out, uint64_t items
 
 template <typename Out, typename N, typename T>
 Out fill_n(const detail::Policy& policy, Out out, N count, const T& value) {
-  const auto to = detail::raw(out);
-  const T copy = value;
-  detail::each(policy, "thrust::fill", static_cast<uint64_t>(count),
-               [=](uint64_t i) { to[i] = copy; });
-  return out + count;
+  return detail::written(policy, "thrust::fill", static_cast<uint64_t>(count), out,
+                         [value](uint64_t) { return value; });
 }
 template <typename Out, typename T>
 void fill(const detail::Policy& policy, Out first, Out last, const T& value) {
@@ -113,10 +120,9 @@ void fill(const detail::Policy& policy, Out first, Out last, const T& value) {
 
 template <typename Out, typename T, typename Step>
 void sequence(const detail::Policy& policy, Out first, Out last, T begin, Step step) {
-  const auto to = detail::raw(first);
   using Value = detail::ItemOf<Out>;
-  detail::each(policy, "thrust::sequence", detail::between(first, last),
-               [=](uint64_t i) { to[i] = static_cast<Value>(begin + static_cast<T>(i) * step); });
+  detail::written(policy, "thrust::sequence", detail::between(first, last), first,
+                  [=](uint64_t i) { return static_cast<Value>(begin + static_cast<T>(i) * step); });
 }
 template <typename Out, typename T>
 void sequence(const detail::Policy& policy, Out first, Out last, T begin) {
@@ -129,18 +135,15 @@ void sequence(const detail::Policy& policy, Out first, Out last) {
 
 template <typename Out, typename Function>
 void tabulate(const detail::Policy& policy, Out first, Out last, Function function) {
-  const auto to = detail::raw(first);
-  detail::each(policy, "thrust::tabulate", detail::between(first, last),
-               [=](uint64_t i) mutable { to[i] = function(static_cast<ptrdiff_t>(i)); });
+  detail::written(policy, "thrust::tabulate", detail::between(first, last), first,
+                  [=](uint64_t i) mutable { return function(static_cast<ptrdiff_t>(i)); });
 }
 
 template <typename In, typename Out>
 Out copy(const detail::Policy& policy, In first, In last, Out out) {
   const auto from = detail::raw(first);
-  const auto to = detail::raw(out);
-  const uint64_t count = detail::between(first, last);
-  detail::each(policy, "thrust::copy", count, [=](uint64_t i) { to[i] = from[i]; });
-  return out + static_cast<ptrdiff_t>(count);
+  return detail::written(policy, "thrust::copy", detail::between(first, last), out,
+                         [=](uint64_t i) { return from[i]; });
 }
 template <typename In, typename N, typename Out>
 Out copy_n(const detail::Policy& policy, In first, N count, Out out) {
@@ -150,22 +153,16 @@ Out copy_n(const detail::Policy& policy, In first, N count, Out out) {
 template <typename In, typename Out, typename Function>
 Out transform(const detail::Policy& policy, In first, In last, Out out, Function function) {
   const auto from = detail::raw(first);
-  const auto to = detail::raw(out);
-  const uint64_t count = detail::between(first, last);
-  detail::each(policy, "thrust::transform", count,
-               [=](uint64_t i) mutable { to[i] = function(from[i]); });
-  return out + static_cast<ptrdiff_t>(count);
+  return detail::written(policy, "thrust::transform", detail::between(first, last), out,
+                         [=](uint64_t i) mutable { return function(from[i]); });
 }
 template <typename In, typename Other, typename Out, typename Function>
 Out transform(const detail::Policy& policy, In first, In last, Other other, Out out,
               Function function) {
   const auto left = detail::raw(first);
   const auto right = detail::raw(other);
-  const auto to = detail::raw(out);
-  const uint64_t count = detail::between(first, last);
-  detail::each(policy, "thrust::transform", count,
-               [=](uint64_t i) mutable { to[i] = function(left[i], right[i]); });
-  return out + static_cast<ptrdiff_t>(count);
+  return detail::written(policy, "thrust::transform", detail::between(first, last), out,
+                         [=](uint64_t i) mutable { return function(left[i], right[i]); });
 }
 
 template <typename In, typename N, typename Function>
@@ -184,10 +181,8 @@ template <typename Map, typename In, typename Out>
 Out gather(const detail::Policy& policy, Map first, Map last, In in, Out out) {
   const auto map = detail::raw(first);
   const auto from = detail::raw(in);
-  const auto to = detail::raw(out);
-  const uint64_t count = detail::between(first, last);
-  detail::each(policy, "thrust::gather", count, [=](uint64_t i) { to[i] = from[map[i]]; });
-  return out + static_cast<ptrdiff_t>(count);
+  return detail::written(policy, "thrust::gather", detail::between(first, last), out,
+                         [=](uint64_t i) { return from[map[i]]; });
 }
 template <typename In, typename Map, typename Out>
 void scatter(const detail::Policy& policy, In first, In last, Map places, Out out) {
@@ -204,20 +199,16 @@ template <typename In, typename Function, typename T, typename Operator>
 T transform_reduce(const detail::Policy& policy, In first, In last, Function function, T initial,
                    Operator combine) {
   const auto from = detail::raw(first);
-  const uint64_t count = detail::between(first, last);
-  return detail::returned<T>(policy, "thrust::transform_reduce", [=](T* result) mutable {
-    *result = emulated::folded(
-        count, initial, [&](uint64_t i) { return static_cast<T>(function(from[i])); }, combine);
-  });
+  return detail::folded(
+      policy, "thrust::transform_reduce", detail::between(first, last), initial,
+      [=](uint64_t i) mutable { return function(from[i]); }, combine);
 }
 template <typename In, typename T, typename Operator>
 T reduce(const detail::Policy& policy, In first, In last, T initial, Operator combine) {
   const auto from = detail::raw(first);
-  const uint64_t count = detail::between(first, last);
-  return detail::returned<T>(policy, "thrust::reduce", [=](T* result) mutable {
-    *result = emulated::folded(
-        count, initial, [&](uint64_t i) { return static_cast<T>(from[i]); }, combine);
-  });
+  return detail::folded(
+      policy, "thrust::reduce", detail::between(first, last), initial,
+      [=](uint64_t i) { return from[i]; }, combine);
 }
 template <typename In, typename T>
 T reduce(const detail::Policy& policy, In first, In last, T initial) {
@@ -232,11 +223,9 @@ template <typename In, typename Other, typename T>
 T inner_product(const detail::Policy& policy, In first, In last, Other other, T initial) {
   const auto left = detail::raw(first);
   const auto right = detail::raw(other);
-  const uint64_t count = detail::between(first, last);
-  return detail::returned<T>(policy, "thrust::inner_product", [=](T* result) {
-    *result = emulated::folded(
-        count, initial, [&](uint64_t i) { return static_cast<T>(left[i] * right[i]); }, plus<T>());
-  });
+  return detail::folded(
+      policy, "thrust::inner_product", detail::between(first, last), initial,
+      [=](uint64_t i) { return left[i] * right[i]; }, plus<T>());
 }
 
 template <typename In, typename Predicate>
@@ -339,16 +328,6 @@ OPSMITH_THRUST_SORT(stable_, true)
 
 // --- selections ----------------------------------------------------------------------------------
 
-template <typename In, typename Out, typename Predicate>
-Out copy_if(const detail::Policy& policy, In first, In last, Out out, Predicate predicate) {
-  const auto from = detail::raw(first);
-  const uint64_t items = detail::between(first, last);
-  emulated::check_apart("thrust::copy_if", from, items, detail::raw(out), items, false,
-                        policy.place);
-  return out + static_cast<ptrdiff_t>(
-                   detail::kept(policy, "thrust::copy_if", from, detail::raw(out), items,
-                                [=](uint64_t i) mutable { return predicate(from[i]); }));
-}
 template <typename In, typename Stencil, typename Out, typename Predicate>
 Out copy_if(const detail::Policy& policy, In first, In last, Stencil stencil, Out out,
             Predicate predicate) {
@@ -361,6 +340,10 @@ Out copy_if(const detail::Policy& policy, In first, In last, Stencil stencil, Ou
   return out +
          static_cast<ptrdiff_t>(detail::kept(policy, "thrust::copy_if", from, to, items,
                                              [=](uint64_t i) mutable { return predicate(by[i]); }));
+}
+template <typename In, typename Out, typename Predicate>
+Out copy_if(const detail::Policy& policy, In first, In last, Out out, Predicate predicate) {
+  return copy_if(policy, first, last, first, out, predicate);
 }
 template <typename It, typename Predicate>
 It remove_if(const detail::Policy& policy, It first, It last, Predicate predicate) {

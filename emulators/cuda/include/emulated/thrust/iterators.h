@@ -4,6 +4,7 @@
 #include <emulated/algorithms.h>
 #include <cuda/functional>
 
+#include <functional>
 #include <iterator>
 #include <utility>
 
@@ -147,40 +148,25 @@ transform_iterator<Function, Iterator> make_transform_iterator(Iterator base, Fu
 using ::cuda::maximum;
 using ::cuda::minimum;
 
-#define OPSMITH_THRUST_OPERATOR(name, expression)                        \
-  template <typename T = void>                                           \
-  struct name {                                                          \
-    auto operator()(const T& a, const T& b) const { return expression; } \
-  };                                                                     \
-  template <>                                                            \
-  struct name<void> {                                                    \
-    template <typename T, typename U>                                    \
-    auto operator()(const T& a, const U& b) const {                      \
-      return expression;                                                 \
-    }                                                                    \
-  };
-OPSMITH_THRUST_OPERATOR(plus, a + b)
-OPSMITH_THRUST_OPERATOR(minus, a - b)
-OPSMITH_THRUST_OPERATOR(multiplies, a* b)
-OPSMITH_THRUST_OPERATOR(divides, a / b)
-OPSMITH_THRUST_OPERATOR(less, a < b)
-OPSMITH_THRUST_OPERATOR(less_equal, a <= b)
-OPSMITH_THRUST_OPERATOR(greater, a > b)
-OPSMITH_THRUST_OPERATOR(greater_equal, a >= b)
-OPSMITH_THRUST_OPERATOR(equal_to, a == b)
-OPSMITH_THRUST_OPERATOR(not_equal_to, a != b)
-OPSMITH_THRUST_OPERATOR(logical_and, a&& b)
-OPSMITH_THRUST_OPERATOR(logical_or, a || b)
-#undef OPSMITH_THRUST_OPERATOR
-#define OPSMITH_THRUST_OPERATOR(name, expression)            \
-  template <typename T>                                      \
-  struct name {                                              \
-    auto operator()(const T& a) const { return expression; } \
-  };
-OPSMITH_THRUST_OPERATOR(negate, -a)
-OPSMITH_THRUST_OPERATOR(identity, a)
-OPSMITH_THRUST_OPERATOR(logical_not, !a)
-#undef OPSMITH_THRUST_OPERATOR
+using std::divides;
+using std::equal_to;
+using std::greater;
+using std::greater_equal;
+using std::less;
+using std::less_equal;
+using std::logical_and;
+using std::logical_not;
+using std::logical_or;
+using std::minus;
+using std::multiplies;
+using std::negate;
+using std::not_equal_to;
+using std::plus;
+
+template <typename T>
+struct identity {
+  T operator()(const T& a) const { return a; }
+};
 
 using std::make_pair;
 using std::pair;
