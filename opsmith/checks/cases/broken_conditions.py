@@ -10,12 +10,12 @@ from typing import Any
 from torch import Tensor
 
 from opsmith.errors import ArgumentError
-from opsmith.operators.core.arguments import describe
-from opsmith.signature import Bindings, Parameter, Signature, bind
+from opsmith.operators.core.arguments import describe, map_named_tensors
+from opsmith.signature import Bindings, Signature, bind
 from opsmith.signature.sizes import expressions
 from opsmith.signature.sizes.conditions import Condition
 from opsmith.signature.sizes.expressions import Scalar
-from opsmith.signature.sizes.shapes import Fixed, Shape, Variadic
+from opsmith.signature.sizes.shapes import Fixed
 
 #: The most elements of a tensor with a size that breaks a condition.
 _MOST = 1 << 24
@@ -119,37 +119,19 @@ def _resized(
         return None
     dims = {**bindings.dims, **changed}
 
-    def resized(parameter: Parameter, tensor: Tensor) -> Tensor:
-        shape = parameter.tensor_type.shape if parameter.tensor_type else None
-        sizes = tensor.shape if shape is None else _sizes(shape, tensor, dims, arguments)
-        if tuple(sizes) == tuple(tensor.shape):
+    def resized(name: str, tensor: Tensor) -> Tensor:
+        type_ = signature.by_name[name.partition("[")[0]].tensor_type
+        sizes = list(tensor.shape)
+        for axis, dim in type_.shape.axes() if type_ is not None and type_.shape else ():
+            if isinstance(dim, Fixed):
+                sizes[axis] = int(expressions.evaluate(dim.expression, dims, arguments))
+        if sizes == list(tensor.shape):
             return tensor
         if any(size < 0 for size in sizes) or math.prod(sizes) > _MOST:
             raise ValueError
-        return tensor.new_zeros(tuple(sizes))
+        return tensor.new_zeros(sizes)
 
-    made = dict(arguments)
     try:
-        for parameter in signature.tensors:
-            value = made[parameter.name]
-            if isinstance(value, Tensor):
-                made[parameter.name] = resized(parameter, value)
-            elif value is not None:
-                made[parameter.name] = [resized(parameter, item) for item in value]
+        return map_named_tensors(arguments, resized)
     except (ValueError, ZeroDivisionError):
         return None
-    return made
-
-
-def _sizes(
-    shape: Shape, tensor: Tensor, dims: Mapping[str, int], arguments: Mapping[str, Any]
-) -> list[int]:
-    sizes: list[int] = []
-    for dim in shape.dims:
-        if isinstance(dim, Variadic):
-            sizes += tensor.shape[len(sizes) : len(sizes) + tensor.dim() - shape.rank]
-        elif isinstance(dim, Fixed):
-            sizes.append(expressions.evaluate(dim.expression, dims, arguments))
-        else:
-            sizes.append(tensor.shape[len(sizes)])
-    return sizes

@@ -15,7 +15,7 @@ from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.reference_call import run_reference
 from opsmith.checks.cases.reruns.registered_cases import shown_shapes
 from opsmith.checks.cases.wanted import DYNAMIC_SIZES, Wanted
-from opsmith.checks.exports.wrapper_modules import dynamic_shape
+from opsmith.checks.exports.wrapper_modules import OneCall, dynamic_shapes
 from opsmith.checks.numerics.gradients import (
     has_gradient,
     is_differentiable,
@@ -292,21 +292,15 @@ def _export(trial: Trial, first: Case, second: Case, *, dynamic: bool = True) ->
     how = "torch.export.export"
     operator, signature = trial.operator, trial.signature
 
-    class CallsOperator(torch.nn.Module):
-        def forward(self, *values: Any) -> Any:
-            positional, keywords = operator.split(dict(zip(names, values, strict=True)))
-            return operator(*positional, **keywords)
-
     # Compute the right results first: if the reference refuses a case, it is not exported.
     runs = [(case, trial.truth(case)) for case in (first, second)]
     arguments = first.make(trial.subject.device)
-    names = list(arguments)
-    shapes = {name: dynamic_shape(signature, name, arguments[name]) for name in arguments}
+    shapes = dynamic_shapes(signature, arguments)
     try:
         program = torch.export.export(
-            CallsOperator(),
+            OneCall(operator, list(arguments)),
             tuple(arguments.values()),
-            dynamic_shapes=(tuple(shapes.values()),) if dynamic else None,
+            dynamic_shapes=(tuple(shapes),) if dynamic else None,
             strict=False,
         )
         kept = [node for node in program.graph.nodes if node.target is operator.overload]

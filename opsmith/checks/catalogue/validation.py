@@ -291,28 +291,25 @@ def _bad_sizes(
     """Yield arguments with one size too large, and the dimensions that the size depends on."""
     value: Tensor = arguments[name]
     assert type_.shape is not None
-    axis = 0
-    for dim in type_.shape.dims:
+    wide = value.dim() > type_.shape.rank
+    for axis, dim in type_.shape.axes():
         if isinstance(dim, Variadic):
-            width = value.dim() - type_.shape.rank
-            if dim.name is not None and width and len(sharing[dim.name]) > 1:
+            if dim.name is not None and wide and len(sharing[dim.name]) > 1:
                 bad = _larger(name, value, axis, str(dim), arguments, sharing[dim.name])
                 yield bad, frozenset()
-            axis += width
-            continue
-        if isinstance(dim, Fixed):
+        elif isinstance(dim, Fixed):
             names = expressions.names(dim.expression)
             # A dimension that occurs once may have any size; a shared or computed size may not.
             shared = [owner for one in names for owner in sharing[one]]
             if not (isinstance(dim.expression, Name) and len(shared) < 2):
                 yield _larger(name, value, axis, str(dim), arguments, [name, *shared]), names
-        axis += 1
 
 
 def _larger(
     name: str, value: Tensor, axis: int, dim: str, arguments: dict[str, Any], named: list[str]
 ) -> _Bad:
     shape = list(value.shape)
+    axis %= len(shape)
     shape[axis] += 1
     larger = value.new_zeros(shape)
     what = (

@@ -12,7 +12,7 @@ from opsmith.operators import Operator
 from opsmith.operators.core.arguments import flatten, map_tensors
 from opsmith.signature import Signature, TensorType
 from opsmith.signature.sizes import expressions
-from opsmith.signature.sizes.shapes import Fixed, Variadic
+from opsmith.signature.sizes.shapes import Fixed
 
 
 class OneCall(nn.Module):
@@ -89,21 +89,15 @@ def dynamic_shape(signature: Signature, name: str, value: Any) -> Any:
 
 
 def _dynamic_dims(type_: TensorType, tensor: Tensor, told: frozenset[str]) -> dict[int, Any]:
-    dynamic = torch.export.Dim.DYNAMIC
     if type_.shape is None:
         return dict.fromkeys(range(tensor.dim()), torch.export.Dim.AUTO)
-    found: dict[int, Any] = {}
-    axis = 0
-    for dim in type_.shape.dims:
-        if isinstance(dim, Variadic):
-            for _ in range(tensor.dim() - type_.shape.rank):
-                found[axis] = dynamic
-                axis += 1
-            continue
-        # A size that is computed from scalar arguments alone is a constant in the exported graph.
-        fixed = isinstance(dim, Fixed) and not expressions.names(dim.expression)
-        if not fixed:
-            perhaps = isinstance(dim, Fixed) and expressions.names(dim.expression) & told
-            found[axis] = torch.export.Dim.AUTO if perhaps else dynamic
-        axis += 1
+    found: dict[int, Any] = dict.fromkeys(range(tensor.dim()), torch.export.Dim.DYNAMIC)
+    for axis, dim in type_.shape.axes():
+        if isinstance(dim, Fixed):
+            names = expressions.names(dim.expression)
+            if not names:
+                # What is computed from scalar arguments alone is a constant in the exported graph.
+                del found[axis % tensor.dim()]
+            elif names & told:
+                found[axis % tensor.dim()] = torch.export.Dim.AUTO
     return found

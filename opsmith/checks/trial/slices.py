@@ -9,7 +9,7 @@ from torch import Tensor
 
 from opsmith.checks.cases.failure import Inapplicable
 from opsmith.checks.numerics.oracle import Expected
-from opsmith.operators.core.arguments import each_tensor
+from opsmith.operators.core.arguments import each_tensor, map_named_tensors
 from opsmith.signature import Parameter, Result, Signature
 from opsmith.signature.sizes import expressions
 from opsmith.signature.sizes.expressions import Name
@@ -18,17 +18,12 @@ from opsmith.signature.sizes.shapes import Fixed, Shape, Variadic
 
 def _axis(shape: Shape | None, dim: str, rank: int) -> int | None:
     """Return the axis of `dim` (of the first dimension, for a variadic ``*dim``) in a tensor."""
-    axis = 0
-    for one in shape.dims if shape is not None else ():
-        if isinstance(one, Variadic):
-            width = rank - (len(shape.dims) - 1) if shape is not None else 0
-            if one.name == dim and width > 0:
-                return axis
-            axis += width
-            continue
-        if isinstance(one, Fixed) and one.expression == Name(dim):
-            return axis
-        axis += 1
+    for axis, one in shape.axes() if shape is not None else ():
+        match one:
+            case Variadic(name) if name == dim and shape is not None and rank > shape.rank:
+                return axis % rank
+            case Fixed(Name(name)) if name == dim:
+                return axis % rank
     return None
 
 
@@ -65,19 +60,12 @@ def map_along(
 ) -> dict[str, Any]:
     """Return the arguments with what `change` makes of each tensor that has `dim`, at its axis."""
 
-    def changed(parameter: Parameter, item: Tensor) -> Tensor:
-        type_ = parameter.tensor_type
+    def changed(name: str, item: Tensor) -> Tensor:
+        type_ = signature.by_name[name.partition("[")[0]].tensor_type
         axis = _axis(type_.shape if type_ is not None else None, dim, item.dim())
         return item if axis is None else change(item, axis)
 
-    own = dict(arguments)
-    for parameter in signature.tensors:
-        value = arguments[parameter.name]
-        if isinstance(value, Tensor):
-            own[parameter.name] = changed(parameter, value)
-        elif value:
-            own[parameter.name] = [changed(parameter, item) for item in value]
-    return own
+    return map_named_tensors(arguments, changed)
 
 
 def name_axes(
