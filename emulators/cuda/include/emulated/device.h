@@ -130,6 +130,14 @@ inline Lanes with_every_lane(uint64_t value, const char* what, Place place) {
   return lanes;
 }
 
+inline LaneMask lanes_with(const Lanes& lanes, uint64_t value) {
+  LaneMask result = 0;
+  for (unsigned lane = 0; lane < warp_size; ++lane) {
+    if (lanes.values[lane] == value) result |= LaneMask{1} << lane;
+  }
+  return result & lanes.present;
+}
+
 // Combines the lanes' values in pairs, as devices do, so that those of lanes without an element of
 // the user's meet each other as well.
 template <typename T, typename Combine>
@@ -229,42 +237,27 @@ T __shfl_xor_sync(opsmith_mask mask, T value, int lane_mask, int width = warpSiz
 inline opsmith_mask __ballot_sync(opsmith_mask mask, int predicate,
                                   opsmith_place place = emulated::here()) {
   const auto lanes = emulated::exchange(mask, predicate != 0, "__ballot_sync", place);
-  opsmith_mask result = 0;
-  for (unsigned lane = 0; lane < emulated::warp_size; ++lane) {
-    const bool says = (lanes.present >> lane & 1) != 0 && lanes.values[lane] != 0;
-    if (says) result |= opsmith_mask{1} << lane;
-  }
-  return result;
+  return emulated::lanes_with(lanes, 1);
 }
 inline int __any_sync(opsmith_mask mask, int predicate, opsmith_place place = emulated::here()) {
   const auto lanes = emulated::exchange(mask, predicate != 0, "__any_sync", place);
-  return emulated::reduce<uint64_t>(lanes, [](auto a, auto b) { return a | b; }) != 0;
+  return emulated::lanes_with(lanes, 1) != 0;
 }
 inline int __all_sync(opsmith_mask mask, int predicate, opsmith_place place = emulated::here()) {
   const auto lanes = emulated::exchange(mask, predicate != 0, "__all_sync", place);
-  return emulated::reduce<uint64_t>(lanes, [](auto a, auto b) { return a & b; }) != 0;
+  return emulated::lanes_with(lanes, 1) == lanes.present;
 }
 template <typename T>
 opsmith_mask __match_any_sync(opsmith_mask mask, T value, opsmith_place place = emulated::here()) {
   using namespace emulated;
-  const Lanes lanes = exchange(mask, to_bits(value), "__match_any_sync", place);
-  opsmith_mask result = 0;
-  for (unsigned lane = 0; lane < warp_size; ++lane) {
-    if ((lanes.present >> lane & 1) != 0 && lanes.values[lane] == to_bits(value)) {
-      result |= opsmith_mask{1} << lane;
-    }
-  }
-  return result;
+  return lanes_with(exchange(mask, to_bits(value), "__match_any_sync", place), to_bits(value));
 }
 template <typename T>
 opsmith_mask __match_all_sync(opsmith_mask mask, T value, int* equal,
                               opsmith_place place = emulated::here()) {
   using namespace emulated;
   const Lanes lanes = exchange(mask, to_bits(value), "__match_all_sync", place);
-  bool all = true;
-  for (unsigned lane = 0; lane < warp_size; ++lane) {
-    if ((lanes.present >> lane & 1) != 0) all = all && lanes.values[lane] == to_bits(value);
-  }
+  const bool all = lanes_with(lanes, to_bits(value)) == lanes.present;
   *equal = all ? 1 : 0;
   return all ? mask : 0;
 }

@@ -156,3 +156,26 @@ inline float from_bfloat16(uint16_t bits) {
   inline bool operator>(Number a, Number b) { return float(a) > float(b); }           \
   inline bool operator<=(Number a, Number b) { return float(a) <= float(b); }         \
   inline bool operator>=(Number a, Number b) { return float(a) >= float(b); }
+
+// What CUDA names after the class: `name` is half or bfloat16.
+#define OPSMITH_SHORT_CONVERSIONS(Number, Pair, name)                    \
+  inline Number __float2##name(float x) { return x; }                    \
+  inline Number __float2##name##_rn(float x) { return x; }               \
+  inline Number __double2##name(double x) { return x; }                  \
+  inline float __##name##2float(Number x) { return x; }                  \
+  inline Pair __float2##name##2_rn(float x) { return {x, x}; }           \
+  inline Pair __floats2##name##2_rn(float x, float y) { return {x, y}; } \
+  inline Pair __float22##name##2_rn(float2 a) { return {a.x, a.y}; }     \
+  inline float2 __##name##22float2(Pair a) { return {a.x, a.y}; }        \
+  inline Pair __halves2##name##2(Number x, Number y) { return {x, y}; }  \
+  inline Pair __##name##2##name##2(Number x) { return {x, x}; }          \
+  inline Pair make_##name##2(Number x, Number y) { return {x, y}; }      \
+  inline Number __low2##name(Pair a) { return a.x; }                     \
+  inline Number __high2##name(Pair a) { return a.y; }                    \
+  inline Pair __low2##name##2(Pair a) { return {a.x, a.x}; }             \
+  inline Pair __high2##name##2(Pair a) { return {a.y, a.y}; }            \
+  inline Pair __lowhigh2highlow(Pair a) { return {a.y, a.x}; }           \
+  inline Number __int2##name##_rn(int x) { return x; }                   \
+  inline Number __uint2##name##_rn(unsigned x) { return x; }             \
+  inline int __##name##2int_rn(Number x) { return __float2int_rn(x); }   \
+  inline int __##name##2int_rz(Number x) { return __float2int_rz(x); }

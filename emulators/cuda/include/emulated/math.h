@@ -13,41 +13,34 @@
 #include <limits>
 #include <type_traits>
 
-// Declared in the global namespace, and for two different types, as in CUDA.
+namespace emulated {
 template <typename A, typename B>
-  requires(std::is_arithmetic_v<A> && std::is_arithmetic_v<B>)
-constexpr std::common_type_t<A, B> min(A a, B b) {
-  using T = std::common_type_t<A, B>;
-  if constexpr (std::is_floating_point_v<T>)
-    return std::fmin(static_cast<T>(a), static_cast<T>(b));
-  else
-    return static_cast<T>(b) < static_cast<T>(a) ? static_cast<T>(b) : static_cast<T>(a);
-}
-template <typename A, typename B>
-  requires(std::is_arithmetic_v<A> && std::is_arithmetic_v<B>)
-constexpr std::common_type_t<A, B> max(A a, B b) {
-  using T = std::common_type_t<A, B>;
-  if constexpr (std::is_floating_point_v<T>)
-    return std::fmax(static_cast<T>(a), static_cast<T>(b));
-  else
-    return static_cast<T>(a) < static_cast<T>(b) ? static_cast<T>(b) : static_cast<T>(a);
-}
-
+concept both_native = std::is_arithmetic_v<A> && std::is_arithmetic_v<B>;
 // Numbers of 16 bits convert to float, as in CUDA.
 template <typename A, typename B>
-  requires(!(std::is_arithmetic_v<A> && std::is_arithmetic_v<B>) &&
-           (std::is_class_v<A> || std::is_class_v<B>) && std::is_convertible_v<A, float> &&
-           std::is_convertible_v<B, float>)
-float min(A a, B b) {
-  return std::fmin(static_cast<float>(a), static_cast<float>(b));
-}
-template <typename A, typename B>
-  requires(!(std::is_arithmetic_v<A> && std::is_arithmetic_v<B>) &&
-           (std::is_class_v<A> || std::is_class_v<B>) && std::is_convertible_v<A, float> &&
-           std::is_convertible_v<B, float>)
-float max(A a, B b) {
-  return std::fmax(static_cast<float>(a), static_cast<float>(b));
-}
+concept both_as_float = !both_native<A, B> && (std::is_class_v<A> || std::is_class_v<B>) &&
+                        std::is_convertible_v<A, float> && std::is_convertible_v<B, float>;
+}  // namespace emulated
+
+// Declared in the global namespace, and for two different types, as in CUDA.
+#define OPSMITH_EXTREME(name)                                          \
+  template <typename A, typename B>                                    \
+    requires(emulated::both_native<A, B>)                              \
+  constexpr std::common_type_t<A, B> name(A a, B b) {                  \
+    using T = std::common_type_t<A, B>;                                \
+    if constexpr (std::is_floating_point_v<T>)                         \
+      return std::f##name(static_cast<T>(a), static_cast<T>(b));       \
+    else                                                               \
+      return std::name(static_cast<T>(a), static_cast<T>(b));          \
+  }                                                                    \
+  template <typename A, typename B>                                    \
+    requires(emulated::both_as_float<A, B>)                            \
+  float name(A a, B b) {                                               \
+    return std::f##name(static_cast<float>(a), static_cast<float>(b)); \
+  }
+OPSMITH_EXTREME(min)
+OPSMITH_EXTREME(max)
+#undef OPSMITH_EXTREME
 
 using std::isfinite;
 using std::isinf;

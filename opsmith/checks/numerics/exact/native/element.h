@@ -43,22 +43,16 @@ class Number : public Packed {
     }
     return Number(negative(*this));
   }
-  template <typename N>
-  constexpr Number& operator+=(const N& other) {
-    return *this = *this + other;
+#define OPSMITH_EXACT_CHANGE(change, sign)            \
+  template <typename N>                               \
+  constexpr Number& operator change(const N& other) { \
+    return *this = *this sign other;                  \
   }
-  template <typename N>
-  constexpr Number& operator-=(const N& other) {
-    return *this = *this - other;
-  }
-  template <typename N>
-  constexpr Number& operator*=(const N& other) {
-    return *this = *this * other;
-  }
-  template <typename N>
-  constexpr Number& operator/=(const N& other) {
-    return *this = *this / other;
-  }
+  OPSMITH_EXACT_CHANGE(+=, +)
+  OPSMITH_EXACT_CHANGE(-=, -)
+  OPSMITH_EXACT_CHANGE(*=, *)
+  OPSMITH_EXACT_CHANGE(/=, /)
+#undef OPSMITH_EXACT_CHANGE
   constexpr Number& operator++() { return *this = *this + 1; }
   constexpr Number& operator--() { return *this = *this - 1; }
   constexpr Number operator++(int) {
@@ -177,17 +171,15 @@ To recast(From&& from) {
 
 namespace std {
 
-#define OPSMITH_EXACT_ONE(name)                                                  \
-  template <opsmith::exact::Kind a>                                              \
-  inline opsmith::exact::Number<a> name(const opsmith::exact::Number<a>& x) {    \
-    return opsmith::exact::Number<a>(opsmith::exact::functions::name(x));        \
-  }                                                                              \
-  template <opsmith::exact::Kind a>                                              \
-  inline opsmith::exact::Number<a> name##f(const opsmith::exact::Number<a>& x) { \
-    return opsmith::exact::Number<a>(opsmith::exact::functions::name(x));        \
+#define OPSMITH_EXACT_ONE_AS(name, called)                                      \
+  template <opsmith::exact::Kind a>                                             \
+  inline opsmith::exact::Number<a> called(const opsmith::exact::Number<a>& x) { \
+    return opsmith::exact::Number<a>(opsmith::exact::functions::name(x));       \
   }
+#define OPSMITH_EXACT_ONE(name) OPSMITH_EXACT_ONE_AS(name, name) OPSMITH_EXACT_ONE_AS(name, name##f)
 OPSMITH_EXACT_FUNCTIONS(OPSMITH_EXACT_ONE)
 #undef OPSMITH_EXACT_ONE
+#undef OPSMITH_EXACT_ONE_AS
 
 #define OPSMITH_EXACT_TWO_AS(name, called)                                                     \
   template <opsmith::exact::Kind a, opsmith::exact::Kind b>                                    \
@@ -248,26 +240,18 @@ inline auto fmaf(const opsmith::exact::Number<a>& x, const B& y, const C& z) {
 }
 
 // A literal keeps its own type, so that std::max(x, 0.0f) has two.
-template <opsmith::exact::Kind a, opsmith::exact::native N>
-constexpr opsmith::exact::Number<a> max(const opsmith::exact::Number<a>& x, const N& y) {
-  const opsmith::exact::Number<a> other(y);
-  return x < other ? other : x;
-}
-template <opsmith::exact::native N, opsmith::exact::Kind a>
-constexpr opsmith::exact::Number<a> max(const N& x, const opsmith::exact::Number<a>& y) {
-  const opsmith::exact::Number<a> other(x);
-  return other < y ? y : other;
-}
-template <opsmith::exact::Kind a, opsmith::exact::native N>
-constexpr opsmith::exact::Number<a> min(const opsmith::exact::Number<a>& x, const N& y) {
-  const opsmith::exact::Number<a> other(y);
-  return other < x ? other : x;
-}
-template <opsmith::exact::native N, opsmith::exact::Kind a>
-constexpr opsmith::exact::Number<a> min(const N& x, const opsmith::exact::Number<a>& y) {
-  const opsmith::exact::Number<a> other(x);
-  return y < other ? y : other;
-}
+#define OPSMITH_EXACT_EXTREME(name)                                                          \
+  template <opsmith::exact::Kind a, opsmith::exact::native N>                                \
+  constexpr opsmith::exact::Number<a> name(const opsmith::exact::Number<a>& x, const N& y) { \
+    return std::name(x, opsmith::exact::Number<a>(y));                                       \
+  }                                                                                          \
+  template <opsmith::exact::native N, opsmith::exact::Kind a>                                \
+  constexpr opsmith::exact::Number<a> name(const N& x, const opsmith::exact::Number<a>& y) { \
+    return std::name(opsmith::exact::Number<a>(x), y);                                       \
+  }
+OPSMITH_EXACT_EXTREME(max)
+OPSMITH_EXACT_EXTREME(min)
+#undef OPSMITH_EXACT_EXTREME
 template <opsmith::exact::Kind a, opsmith::exact::native N, opsmith::exact::native M>
 constexpr opsmith::exact::Number<a> clamp(const opsmith::exact::Number<a>& x, const N& low,
                                           const M& high) {

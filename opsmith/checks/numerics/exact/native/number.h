@@ -169,8 +169,6 @@ inline int order(Content a, Content b) {
   return a.value < b.value ? -1 : a.value > b.value ? 1 : 0;
 }
 
-inline Content of_integer(double value) { return number_of(value); }
-
 // floor, ceil, round, trunc: decided by the value, unless the residues say that it is an integer.
 template <double (*way)(double)>
 Content rounded(Content a) {
@@ -178,10 +176,10 @@ Content rounded(Content a) {
   if (!is_finite(a)) return a;
   const double nearest = std::rint(a.value);
   if (nearest != a.value && std::fabs(nearest - a.value) < 1e-6) {
-    const Content whole = of_integer(nearest);
+    const Content whole = number_of(nearest);
     if (whole.p == a.p && whole.q == a.q) return whole;
   }
-  return of_integer(way(a.value));
+  return number_of(way(a.value));
 }
 
 inline Content absolute(Content a) { return resolved(a).value < 0 ? negative(a) : resolved(a); }
