@@ -17,8 +17,9 @@ from opsmith.checks.cases.failure import Failure, Inapplicable
 from opsmith.checks.cases.reference_call import run_reference
 from opsmith.checks.cases.subject import Subject, is_float
 from opsmith.checks.cases.wanted import Wanted
-from opsmith.checks.catalogue.memory_safety import compiled
-from opsmith.checks.harness import Elements, Fault, Phase
+from opsmith.checks.catalogue.memory_safety import as_taken, compiled
+from opsmith.checks.harness import Elements, Fault, Phase, flat_memory
+from opsmith.checks.numerics.double_run import double_by_default
 from opsmith.checks.numerics.exact import arrays, language
 from opsmith.checks.numerics.exact.arrays import Array
 from opsmith.checks.numerics.exact.language import BITS, CODES, exact, exact_emulated
@@ -85,7 +86,7 @@ class ExactComparison:
             Inapplicable: the kernel or the reference leaves the field.
         """
         self.trial.accept(case)
-        arguments = _taken(self.source, case.make())
+        arguments = as_taken(self.source, case.make())
         verdicts: list[ExactVerdict] = []
         for draw in range(_DRAWS + _MORE):
             if draw >= _DRAWS and not any(verdict.suspect for verdict in verdicts):
@@ -237,15 +238,11 @@ def _in_field(mode: ExactReference, draw: int) -> Iterator[None]:
     Raises:
         Inapplicable: the reference leaves the field.
     """
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
     try:
-        with mode:
+        with double_by_default(), mode:
             yield
     except LeavesFieldError as error:
         raise Inapplicable(f"the reference leaves the field: {error}") from None
-    finally:
-        torch.set_default_dtype(before)
 
 
 def _declared(trial: Trial) -> DeclaredBackward | None:
@@ -294,16 +291,6 @@ def _numbers(elements: Elements) -> Array:
     return flat.map(lambda plane: torch.as_strided(plane, elements.shape, elements.strides))
 
 
-def _taken(source: KernelSource, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    strided = source.strided
-    return {
-        name: value
-        if strided is True or (strided is not False and name in strided)
-        else map_tensors(value, Tensor.contiguous)
-        for name, value in arguments.items()
-    }
-
-
 def _nudged(arguments: Mapping[str, Any], draw: int) -> dict[str, Any]:
     """Return arguments with other values near the given ones, in the same layouts."""
     generator = torch.Generator().manual_seed(draw)
@@ -311,10 +298,7 @@ def _nudged(arguments: Mapping[str, Any], draw: int) -> dict[str, Any]:
     def nudged(tensor: Tensor) -> Tensor:
         if not tensor.is_floating_point():
             return tensor
-        reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-        if not tensor.numel():
-            return tensor
-        flat = torch.as_strided(tensor, (reach + 1,), (1,)).double()
+        flat = flat_memory(tensor).double()
         short = flat * 16 == (flat * 16).round()
         noise = torch.rand(flat.shape, generator=generator, dtype=torch.float64)
         flat = torch.where(short, flat, flat * (1 + _NUDGE * (noise - 0.5))).to(tensor.dtype)
@@ -327,11 +311,7 @@ def _elements(tensor: Tensor, draw: int) -> Any:
     """Return a real tensor as a kernel with exact numbers takes it."""
     if not tensor.is_floating_point():
         return tensor
-    reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    memory = b""
-    if tensor.numel():
-        flat = torch.as_strided(tensor, (reach + 1,), (1,))
-        memory = arrays.to_bytes(arrays.drawn(flat, draw))
+    memory = arrays.to_bytes(arrays.drawn(flat_memory(tensor), draw))
     return Elements(
         CODES[dtype_name(tensor.dtype)], BITS, tuple(tensor.shape), tensor.stride(), memory
     )

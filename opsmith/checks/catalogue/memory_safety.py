@@ -5,7 +5,7 @@ The harness calls the kernel without PyTorch and Python: see `opsmith.checks.har
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from opsmith.checks.numerics.comparison import same_bits
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial.size_rules import tell_sizes
 from opsmith.checks.trial.trial import Trial
+from opsmith.kernels import KernelSource
 from opsmith.kernels.toolchain.devices import host_reads
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import map_tensors
@@ -53,7 +54,9 @@ def call(
     seconds: float = 60.0,
 ) -> list[list[Called]]:
     """Call the kernel as an adapter would: with contiguous tensors unless it requested strides."""
-    made = [_as_taken(trial, case.make()) for case in cases]
+    source = trial.subject.implementation.source
+    assert source is not None
+    made = [as_taken(source, case.make()) for case in cases]
     try:
         calls = harness.run(build, trial.signature, made, phases, seconds)
     except Fault as fault:
@@ -70,17 +73,15 @@ def call(
     return calls
 
 
-def _as_taken(trial: Trial, arguments: dict[str, Any]) -> dict[str, Any]:
-    source = trial.subject.implementation.source
-    assert source is not None
+def as_taken(source: KernelSource, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments as an adapter passes them: contiguous unless strides are taken."""
     strided = source.strided
-
-    def taken(name: str, value: Any) -> Any:
-        if strided is True or (strided is not False and name in strided):
-            return value
-        return map_tensors(value, Tensor.contiguous)
-
-    return {name: taken(name, value) for name, value in arguments.items()}
+    return {
+        name: value
+        if strided is True or (strided is not False and name in strided)
+        else map_tensors(value, Tensor.contiguous)
+        for name, value in arguments.items()
+    }
 
 
 def build_for(trial: Trial, sanitizer: str = "") -> harness.Build:

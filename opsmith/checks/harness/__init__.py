@@ -14,7 +14,16 @@ call. The program provides:
 """
 
 from opsmith.checks.harness.build import SANITIZERS, Build, build
-from opsmith.checks.harness.call import Called, Elements, Fault, Phase, code_of, repeated, run
+from opsmith.checks.harness.call import (
+    Called,
+    Elements,
+    Fault,
+    Phase,
+    code_of,
+    flat_memory,
+    repeated,
+    run,
+)
 
 __all__ = [
     "SANITIZERS",
@@ -25,6 +34,7 @@ __all__ = [
     "Phase",
     "build",
     "code_of",
+    "flat_memory",
     "repeated",
     "run",
 ]

@@ -242,6 +242,12 @@ def _environment(build: Build) -> dict[str, str]:
     }
 
 
+def flat_memory(tensor: Tensor) -> Tensor:
+    """Return the memory from a tensor's first element to its last, gaps included."""
+    reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return torch.as_strided(tensor, (reach + 1 if tensor.numel() else 0,), (1,))
+
+
 def repeated(pattern: Tensor, shape: tuple[int, ...]) -> Elements:
     """Return a contiguous tensor of a vast call, which repeats a pattern."""
     strides = torch.empty(shape, device="meta").stride()
@@ -287,18 +293,15 @@ def _argument(parameter: Parameter, value: Any) -> bytes:
     type_ = parameter.type
     if isinstance(type_, ScalarType | SequenceType):
         return _plain(type_.kind, value)
-    tensors = each_tensor(value)
-    count = -1 if value is None else len(tensors)
-    names = (
-        [f"{parameter.name}[{i}]" for i in range(len(tensors))]
-        if isinstance(value, list | tuple)
-        else [parameter.name] * len(tensors)
-    )
-    head = b"t" + struct.pack("<q", count)
-    return head + b"".join(
-        _tensor(name, tensor, parameter.mutated)
-        for name, tensor in zip(names, tensors, strict=True)
-    )
+    tensors = _named(parameter.name, value)
+    head = b"t" + struct.pack("<q", -1 if value is None else len(tensors))
+    return head + b"".join(_tensor(name, tensor, parameter.mutated) for name, tensor in tensors)
+
+
+def _named(name: str, value: Any) -> list[tuple[str, Any]]:
+    """Return every tensor of an argument with its name (``x``, ``xs[0]``)."""
+    several = isinstance(value, list | tuple)
+    return [(f"{name}[{n}]" if several else name, one) for n, one in enumerate(each_tensor(value))]
 
 
 def _plain(kind: str, value: Any) -> bytes:
@@ -318,11 +321,7 @@ def _tensor(name: str, tensor: Any, mutated: bool) -> bytes:
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name} is {type(tensor).__name__}, expected a tensor")
     tensor = tensor.detach().resolve_conj().resolve_neg()
-    reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    memory = b""
-    if tensor.numel():
-        flat = torch.as_strided(tensor, (reach + 1,), (1,))
-        memory = flat.contiguous().view(torch.uint8).numpy().tobytes()
+    memory = flat_memory(tensor).contiguous().view(torch.uint8).numpy().tobytes()
     return _encoded(name, mutated, _CODES[dtype_name(tensor.dtype)], tensor, memory)
 
 
@@ -436,11 +435,7 @@ def _call(
         memory = reader.take(reader.get("Q"))
         results.append(_result(memory, (code, bits), shape))
     blocks = [reader.take(reader.get("Q")) for _ in range(reader.get("I"))]
-    before = [
-        (f"{p.name}[{place}]" if isinstance(arguments[p.name], list | tuple) else p.name, tensor)
-        for p in signature.mutated
-        for place, tensor in enumerate(each_tensor(arguments[p.name]))
-    ]
+    before = [one for p in signature.mutated for one in _named(p.name, arguments[p.name])]
     written = {
         name: _rewritten(tensor, block)
         for (name, tensor), block in zip(before, blocks, strict=False)

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from opsmith.checks.numerics.sensitivity import Evaluate
+from opsmith.compat.torch_pytree import tree_leaves
 from opsmith.compat.torch_tracing import TorchDispatchMode
 from opsmith.operators.core.arguments import every_tensor_in
 
@@ -35,7 +36,6 @@ WIDE = {
     torch.float8_e5m2: torch.float64,
 }
 """The dtype in double precision, by dtype."""
-_DOUBLE_OF = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 
 
 class DoubleRun:
@@ -197,20 +197,16 @@ class _Doubles(TorchFunctionMode):
     ) -> Any:
         keywords = keywords or {}
         made = function(*arguments, **keywords)
-        given = list(_leaves([arguments, keywords]))
-        if (
-            not isinstance(made, Tensor)
-            or made.dtype not in _DOUBLE_OF
-            or any(map(_decides, given))
-        ):
+        given = tree_leaves([arguments, keywords])
+        if not isinstance(made, Tensor) or made.dtype not in _SINGLE or any(map(_decides, given)):
             return made
         if any(isinstance(value, Tensor) for value in given):
             named = {name: _doubled(value) for name, value in keywords.items()}
             return function(*map(_doubled, arguments), **named)
         try:
-            return function(*arguments, **keywords, dtype=_DOUBLE_OF[made.dtype])
+            return function(*arguments, **keywords, dtype=_SINGLE[made.dtype])
         except TypeError:
-            return made.to(_DOUBLE_OF[made.dtype])
+            return made.to(_SINGLE[made.dtype])
 
 
 def _decides(value: Any) -> bool:
@@ -224,13 +220,3 @@ def _doubled(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(map(_doubled, value))
     return value.double() if isinstance(value, Tensor) else value
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, Mapping):
-        value = value.values()
-    elif not isinstance(value, list | tuple):
-        yield value
-        return
-    for one in value:
-        yield from _leaves(one)

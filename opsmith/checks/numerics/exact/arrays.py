@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,14 +62,8 @@ class Array:
         rank = self.values.dim()
         last = [dim % rank for dim in dims] if rank else []
         order = [dim for dim in range(rank) if dim not in last] + last
-        count = 1
-        for dim in last:
-            count *= self.shape[dim]
-        total = self.values.numel() // count if count else 0
-        if not count:
-            total = 1
-            for dim in range(rank):
-                total *= 1 if dim in last else self.shape[dim]
+        count = math.prod(self.shape[dim] for dim in last)
+        total = math.prod(self.shape[dim] for dim in range(rank) if dim not in last)
         return self.map(lambda one: one.permute(order).reshape(total, count))
 
 

@@ -55,53 +55,41 @@ def constant(value: float) -> Array:
 def where(condition: Tensor, first: Array, second: Array) -> Array:
     """Return the numbers of one array where a condition holds, and of another elsewhere."""
     first, second = arrays.broadcast(first, second)
-    parts = ("values", "residues", "doubts")
-    return Array(*(torch.where(condition, getattr(first, p), getattr(second, p)) for p in parts))
+    return first.map_with(second, lambda one, other: torch.where(condition, one, other))
 
 
 # --- elementwise ---------------------------------------------------------------------------------
 
-_ONE = {
+_OWN = {
     "abs": "fabs", "acos": "acos", "acosh": "acosh", "asin": "asin", "asinh": "asinh",
     "atan": "atan", "atanh": "atanh", "ceil": "ceil", "cos": "cos", "cosh": "cosh", "erf": "erf",
     "erfc": "erfc", "exp": "exp", "exp2": "exp2", "expm1": "expm1", "floor": "floor",
     "lgamma": "lgamma", "log": "log", "log10": "log10", "log1p": "log1p", "log2": "log2",
     "neg": "neg", "round": "rint", "rsqrt": "rsqrt", "sigmoid": "sigmoid", "sin": "sin",
     "sinh": "sinh", "sqrt": "sqrt", "tan": "tan", "tanh": "tanh", "trunc": "trunc",
-}  # fmt: skip
-
-
-def _of_one(name: str) -> Callable[..., Any]:
-    return lambda mode, x: apply(name, mode.array(x))
-
-
-for _aten, _own in _ONE.items():
-    HANDLERS[_aten] = _of_one(_own)
-
-_TWO = {
     "atan2": "atan2", "copysign": "copysign", "fmax": "fmax", "fmin": "fmin", "fmod": "fmod",
     "hypot": "hypot", "maximum": "maximum", "minimum": "minimum", "mul": "mul", "pow": "pow",
 }  # fmt: skip
 
 
-def _of_two(name: str) -> Callable[..., Any]:
-    return lambda mode, x, y: apply(name, mode.array(x), mode.array(y))
+def _applied(name: str) -> Callable[..., Any]:
+    return lambda mode, *given: apply(name, *map(mode.array, given))
 
 
-for _aten, _own in _TWO.items():
-    HANDLERS[_aten] = _of_two(_own)
+for _aten, _own in _OWN.items():
+    HANDLERS[_aten] = _applied(_own)
 
 
-@handler("add")
-def _add(mode: Any, x: Any, y: Any, *, alpha: Any = 1) -> Array:
-    other = mode.array(y)
-    return apply("add", mode.array(x), other if alpha == 1 else apply("mul", other, alpha))
+def _with_alpha(name: str) -> Callable[..., Any]:
+    def run(mode: Any, x: Any, y: Any, *, alpha: Any = 1) -> Array:
+        other = mode.array(y)
+        return apply(name, mode.array(x), other if alpha == 1 else apply("mul", other, alpha))
+
+    return run
 
 
-@handler("sub")
-def _sub(mode: Any, x: Any, y: Any, *, alpha: Any = 1) -> Array:
-    other = mode.array(y)
-    return apply("sub", mode.array(x), other if alpha == 1 else apply("mul", other, alpha))
+HANDLERS["add"] = _with_alpha("add")
+HANDLERS["sub"] = _with_alpha("sub")
 
 
 @handler("div", "true_divide")

@@ -48,24 +48,17 @@ def _count(array: Array, dim: Any) -> int:
     return math.prod(array.shape[place] for place in _dims(array, dim))
 
 
-@handler("sum")
-def _sum(mode: Any, x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Array:
-    return fold("add", 0, mode.array(x), dim, keepdim)
+def _folding(name: str, start: float) -> Callable[..., Any]:
+    def run(mode: Any, x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Array:
+        return fold(name, start, mode.array(x), dim, keepdim)
+
+    return run
 
 
-@handler("prod")
-def _prod(mode: Any, x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Array:
-    return fold("mul", 1, mode.array(x), dim, keepdim)
-
-
-@handler("amax")
-def _amax(mode: Any, x: Any, dim: Any = (), keepdim: bool = False) -> Array:
-    return fold("maximum", -math.inf, mode.array(x), dim, keepdim)
-
-
-@handler("amin")
-def _amin(mode: Any, x: Any, dim: Any = (), keepdim: bool = False) -> Array:
-    return fold("minimum", math.inf, mode.array(x), dim, keepdim)
+HANDLERS["sum"] = _folding("add", 0)
+HANDLERS["prod"] = _folding("mul", 1)
+HANDLERS["amax"] = _folding("maximum", -math.inf)
+HANDLERS["amin"] = _folding("minimum", math.inf)
 
 
 def _extreme(largest: bool) -> Callable[..., Any]:
@@ -105,15 +98,6 @@ def _argmin(mode: Any, x: Any, dim: Any = None, keepdim: bool = False) -> Tensor
     return _place(mode.array(x), dim, keepdim, largest=False)
 
 
-def _variance_of(array: Array, dim: Any, correction: Any, keepdim: bool) -> tuple[Array, Array]:
-    count = _count(array, dim)
-    mean = apply("div", fold("add", 0, array, dim, True), count)
-    centred = apply("sub", array, mean)
-    total = fold("add", 0, apply("mul", centred, centred), dim, keepdim)
-    found = apply("div", total, max(count - (1 if correction is None else correction), 0))
-    return found, shaped(mean, found.shape)
-
-
 def _correction(dim: Any, unbiased: Any, correction: Any) -> tuple[Any, Any]:
     """Return the dims and the correction of either signature of PyTorch's."""
     if isinstance(dim, bool):
@@ -123,22 +107,24 @@ def _correction(dim: Any, unbiased: Any, correction: Any) -> tuple[Any, Any]:
     return dim, correction
 
 
-@handler("var")
-def _var(
-    mode: Any, x: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False,
-    *, correction: Any = 1,
-) -> Array:  # fmt: skip
-    dim, correction = _correction(dim, unbiased, correction)
-    return _variance_of(mode.array(x), dim, correction, keepdim)[0]
-
-
 @handler("var_mean")
 def _var_mean(
     mode: Any, x: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False,
     *, correction: Any = 1,
 ) -> tuple[Array, Array]:  # fmt: skip
     dim, correction = _correction(dim, unbiased, correction)
-    return _variance_of(mode.array(x), dim, correction, keepdim)
+    array = mode.array(x)
+    count = _count(array, dim)
+    mean = apply("div", fold("add", 0, array, dim, True), count)
+    centred = apply("sub", array, mean)
+    total = fold("add", 0, apply("mul", centred, centred), dim, keepdim)
+    found = apply("div", total, max(count - (1 if correction is None else correction), 0))
+    return found, shaped(mean, found.shape)
+
+
+@handler("var")
+def _var(mode: Any, *given: Any, **named: Any) -> Array:
+    return _var_mean(mode, *given, **named)[0]
 
 
 @handler("linalg_vector_norm", "norm")

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from opsmith.checks.numerics.exact import arrays, products, reductions
 from opsmith.checks.numerics.exact.arrays import Array
-from opsmith.checks.numerics.exact.elementwise import HANDLERS, MOVES
+from opsmith.checks.numerics.exact.elementwise import HANDLERS, MOVES, constant
 from opsmith.compat.torch_ops import overload_schema
 from opsmith.compat.torch_tracing import TorchDispatchMode, all_decompositions
 from opsmith.operators.core.arguments import tensors_in
@@ -67,7 +67,7 @@ class ExactReference(TorchDispatchMode):
     def array(self, value: Any) -> Array:
         """Return the numbers of a tensor, or of a number of the reference."""
         if not isinstance(value, Tensor):
-            return arrays.constants(torch.tensor(float(value), dtype=torch.float64))
+            return constant(value)
         if value.is_complex():
             raise LeavesFieldError("complex numbers")
         if value.dtype != torch.float64:

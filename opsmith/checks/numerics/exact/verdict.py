@@ -53,9 +53,9 @@ class ExactVerdict:
 
     name: str
     draws: int = 0
-    agreed: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.bool))
-    refuted: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.bool))
-    apart: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.bool))
+    agreed: Tensor = field(default_factory=lambda: torch.tensor(False))
+    refuted: Tensor = field(default_factory=lambda: torch.tensor(False))
+    apart: Tensor = field(default_factory=lambda: torch.tensor(True))
     pairs: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     residues: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
@@ -79,12 +79,9 @@ class ExactVerdict:
         far = ~((found.values - right.values).abs() <= allowed) & ~same_value
         # An infinity that an exponential made may be a large number of another order.
         far &= finite | ((doubts_p == 0) & (doubts_q == 0))
-        if not self.draws:
-            self.agreed, self.refuted, self.apart = equal, certain & finite & ~equal, far
-        else:
-            self.agreed = self.agreed | equal
-            self.refuted = self.refuted | (certain & finite & ~equal)
-            self.apart = self.apart & far
+        self.agreed = self.agreed | equal
+        self.refuted = self.refuted | (certain & finite & ~equal)
+        self.apart = self.apart & far
         self.draws += 1
         self.pairs.append((found.values, right.values))
         self.residues.append((found_p, right_p))
