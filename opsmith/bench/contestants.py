@@ -17,7 +17,12 @@ from torch import Tensor
 from opsmith.bench.figures import COMPILED, GRADIENT
 from opsmith.checks.cases.subject import REFERENCE, Subject, subjects_of
 from opsmith.checks.exports.wrapper_modules import OneCall, PureCall
-from opsmith.checks.numerics.gradients import has_gradient, is_differentiable, leaves_of
+from opsmith.checks.numerics.gradients import (
+    has_gradient,
+    is_differentiable,
+    leaves_of,
+    zero_where_none,
+)
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import flatten
@@ -138,10 +143,7 @@ def _differentiated(operator: Operator, function: Callable[..., Any]) -> Prepare
 
     def gradients(returned: list[Tensor | None], given: Arguments) -> list[Tensor]:
         _, leaves = leaves_of(given, operator.signature)
-        return [
-            torch.zeros_like(leaf) if grad is None else grad
-            for leaf, grad in zip(leaves.values(), returned, strict=True)
-        ]
+        return zero_where_none(leaves.values(), returned)
 
     return Prepared(there_and_back, bind, gradients)
 

@@ -35,7 +35,7 @@ from opsmith.judge.snapshot import Files, Snapshot, TooLargeError, collect, shar
 from opsmith.judge.specification import imported, read_spec
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
-from opsmith.operators.core.arguments import holds_tensors
+from opsmith.operators.core.arguments import map_tensors
 from opsmith.sources.importing import end_import
 from opsmith.system.processes.sandbox.policy import unavailable
 from opsmith.system.scratch import held_folder
@@ -427,21 +427,19 @@ def _variants(case: Case) -> Iterator[Case]:
     """Yield a case, and cases of the same shapes with rotated floating values."""
     yield case
     for first in (0, 1):
-        values = {name: _turned(value, first) for name, value in case.values.items()}
-        if any(values[name] is not case.values[name] for name in values):
+        turn = partial(_turned, first=first)
+        if any(turn(tensor) is not tensor for _, tensor in case.tensors()):
+            values = {name: map_tensors(value, turn) for name, value in case.values.items()}
             yield replace(case, values=values)
 
 
-def _turned(value: Any, first: int) -> Any:
+def _turned(tensor: Tensor, first: int) -> Tensor:
     """Return a floating tensor with its elements from `first` on rotated by one place."""
-    if holds_tensors(value):
-        turned = [_turned(item, first) for item in value]
-        return turned if any(a is not b for a, b in zip(turned, value, strict=True)) else value
-    if not isinstance(value, Tensor) or not value.is_floating_point() or value.numel() < first + 2:
-        return value
-    flat = value.contiguous().reshape(-1).clone()
+    if not tensor.is_floating_point() or tensor.numel() < first + 2:
+        return tensor
+    flat = tensor.contiguous().reshape(-1).clone()
     flat[first:] = flat[first:].roll(1)
-    return flat.reshape(value.shape)
+    return flat.reshape(tensor.shape)
 
 
 # --- calls in a program --------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,10 +125,7 @@ class Backward:
 
     def gradients(self) -> list[Tensor]:
         """Return the gradients, zero where autograd gave none."""
-        return [
-            torch.zeros_like(leaf) if grad is None else grad
-            for leaf, grad in zip(self.leaves.values(), self.found, strict=True)
-        ]
+        return zero_where_none(self.leaves.values(), self.found)
 
 
 def require_unwritten(changed: Sequence[str]) -> None:
@@ -189,18 +186,35 @@ def differentiate(
         if output.requires_grad
     ]
     with threads(count):
-        found = _dense_gradients(
-            [output for output, _ in pairs],
-            list(leaves.values()),
-            [cotangent for _, cotangent in pairs],
-            allow_unused=True,
-        )
-    return Backward(results, leaves, list(found))
+        return Backward(results, leaves, _dense_gradients(pairs, leaves))
 
 
-def _dense_gradients(*args: Any, **options: Any) -> list[Tensor | None]:
-    """Return what ``torch.autograd.grad`` does, also where gather or embedding make it sparse."""
-    found = torch.autograd.grad(*args, **options)
+def gradients_by(
+    pairs: Sequence[tuple[Any, Any]], leaves: Iterable[Tensor]
+) -> Sequence[Tensor | None]:
+    """Return the gradient of each leaf, `None` where none arrives.
+
+    Args:
+        pairs: results, each with its incoming gradient.
+        leaves: what to differentiate by.
+    """
+    results, incoming = [result for result, _ in pairs], [gradient for _, gradient in pairs]
+    return torch.autograd.grad(results, list(leaves), incoming, allow_unused=True)
+
+
+def zero_where_none(leaves: Iterable[Tensor], found: Sequence[Tensor | None]) -> list[Tensor]:
+    """Return the gradient of each leaf, zero where none arrived."""
+    return [
+        torch.zeros_like(leaf) if grad is None else grad
+        for leaf, grad in zip(leaves, found, strict=True)
+    ]
+
+
+def _dense_gradients(
+    pairs: Sequence[tuple[Tensor, Tensor]], leaves: Mapping[str, Tensor]
+) -> list[Tensor | None]:
+    """Return the gradients, also where gather or embedding make them sparse."""
+    found = gradients_by(pairs, leaves.values())
     return [one if one is None else one.to_dense() for one in found]
 
 
@@ -249,18 +263,10 @@ def expected_gradients(
         ]
         if not pairs:
             raise _NotDifferentiableError
-        found = _dense_gradients(
-            [result for result, _ in pairs],
-            list(leaves.values()),
-            [cotangent for _, cotangent in pairs],
-            allow_unused=True,
-        )
+        found = _dense_gradients(pairs, leaves)
         after_evaluation.get()()
         names[:] = [f"the gradient of {name!r}" for name in leaves]
-        return [
-            torch.zeros_like(leaf) if grad is None else grad
-            for leaf, grad in zip(leaves.values(), found, strict=True)
-        ]
+        return zero_where_none(leaves.values(), found)
 
     given = dict(values)
     if cotangents is not None:

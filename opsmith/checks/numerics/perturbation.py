@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,13 +10,8 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.numerics.rounding import with_precision
-from opsmith.checks.numerics.sensitivity import is_inexact, magnitude
-from opsmith.operators.core.arguments import (
-    every_tensor_in,
-    holds_tensors,
-    map_named_tensors,
-    map_tensors,
-)
+from opsmith.checks.numerics.sensitivity import magnitude, map_inexact
+from opsmith.operators.core.arguments import every_tensor_in, map_named_tensors, map_tensors
 from opsmith.signature import Signature
 
 HALVED = {torch.float64: torch.float32, torch.complex128: torch.complex64}
@@ -52,13 +48,15 @@ def coarse(value: Any) -> Any:
 
     Double precision can show the rounding of float32, but not its own.
     """
-    if holds_tensors(value):
-        return [coarse(item) for item in value]
-    if not isinstance(value, Tensor) or value.dtype not in HALVED:
-        return value
-    real = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
-    real = with_precision(real, torch.float32)
-    return torch.view_as_complex(real) if value.is_complex() else real
+
+    def rounded(tensor: Tensor) -> Tensor:
+        if tensor.dtype not in HALVED:
+            return tensor
+        real = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+        real = with_precision(real, torch.float32)
+        return torch.view_as_complex(real) if tensor.is_complex() else real
+
+    return map_tensors(value, rounded)
 
 
 def narrowed(value: Any) -> Any:
@@ -68,13 +66,13 @@ def narrowed(value: Any) -> Any:
 
 def jitter(value: Any, generator: torch.Generator) -> Any:
     """Change the last bits of all numbers in `value`."""
-    if holds_tensors(value):
-        return [jitter(item, generator) for item in value]
-    if not isinstance(value, Tensor) or not is_inexact(value):
-        return value
-    bits = torch.randint(-2, 3, value.shape, generator=generator)
-    eps = torch.finfo(HALVED.get(value.dtype, value.dtype)).eps
-    return value * (1 + bits * eps).to(value.dtype)
+
+    def changed(tensor: Tensor) -> Tensor:
+        bits = torch.randint(-2, 3, tensor.shape, generator=generator)
+        eps = torch.finfo(HALVED.get(tensor.dtype, tensor.dtype)).eps
+        return tensor * (1 + bits * eps).to(tensor.dtype)
+
+    return map_inexact(value, changed)
 
 
 def nudged(wide: Mapping[str, Any], *, fine: bool) -> Iterator[dict[str, Any]]:
@@ -88,15 +86,12 @@ def nudged(wide: Mapping[str, Any], *, fine: bool) -> Iterator[dict[str, Any]]:
     for sample in range(_NEARBY):
         generator.manual_seed(sample // 2)  # there, and back to the other side
         step = -step
-        yield {name: _nudge(value, generator, step) for name, value in wide.items()}
+        nudge = functools.partial(_nudge, generator=generator, step=step)
+        yield {name: map_inexact(value, nudge) for name, value in wide.items()}
 
 
-def _nudge(value: Any, generator: torch.Generator, step: float) -> Any:
-    """Move all numbers in `value` a little, zeros too."""
-    if holds_tensors(value):
-        return [_nudge(item, generator, step) for item in value]
-    if not isinstance(value, Tensor) or not is_inexact(value):
-        return value
+def _nudge(value: Tensor, generator: torch.Generator, step: float) -> Tensor:
+    """Move all numbers of a tensor a little, zeros too."""
     uniform = torch.rand(value.shape, generator=generator, dtype=torch.float64) * 2 - 1
     # By different amounts, so that two equal numbers become different ones.
     amounts = uniform + 0.5 * torch.where(uniform < 0, -1.0, 1.0)

@@ -15,13 +15,14 @@ one dominates.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from opsmith.operators.core.arguments import holds_tensors, is_float8
+from opsmith.operators.core.arguments import is_float8, map_tensors
 
 _STEP = 1e-9
 #: The same where the reference itself asks for single precision or less (`x.float() @ y.float()`),
@@ -63,7 +64,8 @@ def probe(
     counts = [0, 0]
     for number in range(2 * probes if floats and any(inexact) else 0):
         cauchy = number % 2 == 1
-        moved = {name: _move(value, generator, cauchy, step) for name, value in wide.items()}
+        move = functools.partial(_move, generator=generator, cauchy=cauchy, step=step)
+        moved = {name: map_inexact(value, move) for name, value in wide.items()}
         try:
             results = evaluate(moved)
         except Exception:
@@ -102,11 +104,12 @@ def _is_narrow(value: Tensor) -> bool:
     return is_inexact(value) and value.dtype not in (torch.float64, torch.complex128)
 
 
-def _move(value: Any, generator: torch.Generator, cauchy: bool, step: float) -> Any:
-    if holds_tensors(value):
-        return [_move(item, generator, cauchy, step) for item in value]
-    if not isinstance(value, Tensor) or not is_inexact(value):
-        return value
+def map_inexact(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """Return an argument with `change` applied to each tensor whose numbers PyTorch rounds."""
+    return map_tensors(value, lambda tensor: change(tensor) if is_inexact(tensor) else tensor)
+
+
+def _move(value: Tensor, generator: torch.Generator, cauchy: bool, step: float) -> Tensor:
     if cauchy:
         # The quotient of two normal variates is Cauchy distributed.
         normal = torch.randn((2, *value.shape), generator=generator, dtype=torch.float64)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from opsmith.checks.numerics.gradients import gradients_by, zero_where_none
 from opsmith.compat.torch_distributed import (
     as_every_rank,
     group_without_others,
@@ -161,18 +162,8 @@ class _EachRank(torch.autograd.Function):
                     if result.requires_grad
                 ]
                 with ctx.noted(own):
-                    found = torch.autograd.grad(
-                        [result for result, _ in pairs],
-                        wanted,
-                        [grad for _, grad in pairs],
-                        allow_unused=True,
-                    )
-                every.append(
-                    [
-                        torch.zeros_like(leaf) if grad is None else grad
-                        for leaf, grad in zip(wanted, found, strict=True)
-                    ]
-                )
+                    found = gradients_by(pairs, wanted)
+                every.append(zero_where_none(wanted, found))
         rest = iter([one_per_rank(several) for several in zip(*every, strict=True)])
         needed = [next(rest) if leaf.requires_grad else None for leaf in ctx.leaves[0]]
         return None, None, None, None, *needed

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
-from opsmith.checks.numerics.gradients import is_differentiable, leaves_of
+from opsmith.checks.numerics.gradients import gradients_by, is_differentiable, leaves_of
 from opsmith.checks.ranks import calls as ranks
 from opsmith.compat import torch_tracing
 from opsmith.compat.communication import kind_of
@@ -132,13 +132,7 @@ def _call(
             if result.requires_grad:
                 now: Any = result.placements[0]  # type: ignore[attr-defined]
                 pairs.append((result, placed(cotangent, now if now.is_shard() else Replicate())))
-        grads = torch.autograd.grad(
-            [result for result, _ in pairs],
-            list(leaves.values()),
-            [grad for _, grad in pairs],
-            allow_unused=True,
-        )
-        several = zip(leaves, grads, strict=True)
+        several = zip(leaves, gradients_by(pairs, leaves.values()), strict=True)
         named |= {f"the gradient of {name!r}": grad for name, grad in several if grad is not None}
     return _RankParts(
         {name: tensor.placements for name, tensor in named.items()},

@@ -13,7 +13,12 @@ from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.wanted import Wanted
 from opsmith.checks.numerics.comparison import same_bits
-from opsmith.checks.numerics.gradients import has_gradient, is_differentiable, leaves_of
+from opsmith.checks.numerics.gradients import (
+    gradients_by,
+    has_gradient,
+    is_differentiable,
+    leaves_of,
+)
 from opsmith.checks.numerics.oracle import Expected, RefusedError, require_accepted
 from opsmith.checks.protocol import PLAIN_CALLS, define_check
 from opsmith.checks.ranks import calls as ranks
@@ -349,12 +354,7 @@ class _OneCase:
                 incoming = _incoming(output.placements)
                 parts = ranks.parts_of(cotangent, self.mesh, incoming)
                 pairs.append((output, ranks.joined(parts, cotangent, mesh, incoming)))
-        grads = torch.autograd.grad(
-            [output for output, _ in pairs],
-            list(leaves.values()),
-            [grad for _, grad in pairs],
-            allow_unused=True,
-        )
+        grads = gradients_by(pairs, leaves.values())
         return [
             torch.zeros(leaf.shape, dtype=leaf.dtype) if grad is None else grad
             for leaf, grad in zip(leaves.values(), grads, strict=True)
