@@ -123,19 +123,6 @@ def _elu(mode: Any, x: Any, alpha: float = 1, scale: float = 1, input_scale: flo
     return apply("mul", where(array.values > 0, array, low), scale)
 
 
-@handler("addcdiv")
-def _addcdiv(mode: Any, x: Any, y: Any, z: Any, *, value: Any = 1) -> Array:
-    term = apply("div", mode.array(y), mode.array(z))
-    return apply("add", mode.array(x), apply("mul", term, value))
-
-
-@handler("lerp")
-def _lerp(mode: Any, x: Any, y: Any, weight: Any) -> Array:
-    start = mode.array(x)
-    step = apply("mul", apply("sub", mode.array(y), start), mode.array(weight))
-    return apply("add", start, step)
-
-
 @handler("where")
 def _where_of(mode: Any, condition: Tensor, x: Any, y: Any) -> Array:
     return where(condition.bool(), mode.array(x), mode.array(y))

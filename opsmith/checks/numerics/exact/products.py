@@ -106,15 +106,6 @@ def _accumulated(array: Array, places: Tensor, values: Array) -> Array:
     return shaped(flat, array.shape)
 
 
-@handler("index_add")
-def _index_add(mode: Any, x: Any, dim: int, index: Tensor, source: Any, *, alpha: Any = 1) -> Array:
-    array, values = mode.array(x), mode.array(source)
-    if alpha != 1:
-        values = apply("mul", values, alpha)
-    places = _positions(array.shape).index_select(dim, index)
-    return _accumulated(array, places, shaped(values, places.shape))
-
-
 @handler("scatter_add")
 def _scatter_add(mode: Any, x: Any, dim: int, index: Tensor, source: Any) -> Array:
     array, values = mode.array(x), mode.array(source)

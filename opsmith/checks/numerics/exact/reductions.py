@@ -127,43 +127,6 @@ def _var(mode: Any, *given: Any, **named: Any) -> Array:
     return _var_mean(mode, *given, **named)[0]
 
 
-@handler("linalg_vector_norm", "norm")
-def _norm(
-    mode: Any, x: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, **_: Any
-) -> Array:
-    array = mode.array(x)
-    if ord == 2:
-        return apply("sqrt", fold("add", 0, apply("mul", array, array), dim, keepdim))
-    size = apply("fabs", array)
-    if ord == 1:
-        return fold("add", 0, size, dim, keepdim)
-    if ord == math.inf:
-        return fold("maximum", 0, size, dim, keepdim)
-    total = fold("add", 0, apply("pow", size, ord), dim, keepdim)
-    return apply("pow", total, 1 / ord)
-
-
-def _exponentials(array: Array, dim: Any) -> Array:
-    """Return the exponentials of differences from the largest; 0 for minus infinity."""
-    largest = fold("maximum", -math.inf, array, dim, True)
-    return apply("exp", apply("sub", array, largest))
-
-
-@handler("_softmax", "softmax", "_safe_softmax")
-def _softmax(mode: Any, x: Any, dim: int, half_to_float: Any = False) -> Array:
-    array = mode.array(x)
-    above = _exponentials(array, dim)
-    return apply("div", above, fold("add", 0, above, dim, True))
-
-
-@handler("logsumexp")
-def _logsumexp(mode: Any, x: Any, dim: Any, keepdim: bool = False) -> Array:
-    array = mode.array(x)
-    largest = fold("maximum", -math.inf, array, dim, True)
-    total = fold("add", 0, apply("exp", apply("sub", array, largest)), dim, keepdim)
-    return apply("add", apply("log", total), shaped(largest, total.shape))
-
-
 def _cumulative(name: str, start: float) -> Callable[..., Any]:
     def run(mode: Any, x: Any, dim: int, **_: Any) -> Array:
         array: Array = mode.array(x)

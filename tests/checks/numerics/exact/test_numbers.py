@@ -103,6 +103,32 @@ def test_a_millionth_of_a_millionth_is_seen(law, field):
     assert not same(one, other)
 
 
+_SOME = torch.tensor([[True, False, False, True, True], [True] * 5, [False] * 5])
+COMPOSED = {
+    "softmax": lambda x, y: torch.softmax(x.masked_fill(_SOME[:1], -math.inf), 1),
+    "attention of nothing": lambda x, y: torch.ops.aten._safe_softmax(
+        x.masked_fill(_SOME, -math.inf), 1
+    ),
+    "logsumexp": lambda x, y: torch.logsumexp(x.masked_fill(_SOME, -math.inf), 1),
+    "logsumexp of infinity": lambda x, y: torch.logsumexp(x.masked_fill(_SOME, math.inf), 1),
+    "lerp": lambda x, y: torch.lerp(x, y, 0.3) + torch.lerp(x, y, 0.75),
+    "addcdiv": lambda x, y: torch.addcdiv(x, y, x, value=2),
+    "index_add": lambda x, y: x.index_add(1, torch.tensor([4, 0, 0, 4, 1]), y, alpha=3),
+}
+COMPOSED |= {
+    f"norm {order}": lambda x, y, order=order: torch.linalg.vector_norm(x, order, 1)
+    for order in (2, 1, 3, 0.5, math.inf, -math.inf, 0, -1)
+}
+
+
+@pytest.mark.parametrize("function", COMPOSED.values(), ids=COMPOSED)
+def test_what_is_composed_of_others_has_pytorchs_values(function, field):
+    shapes = [(3, 5)] * 2
+    given = [drawn(ExactReference(), *shape, seed=place) for place, shape in enumerate(shapes)]
+    right = function(*given)
+    torch.testing.assert_close(evaluated(function, *shapes).values, right.double(), equal_nan=True)
+
+
 def test_an_operator_that_the_field_has_not_is_named_with_its_line():
     with pytest.raises(LeavesFieldError, match=r"'digamma', at .*test_numbers\.py:\d+"):
         evaluated(lambda x: torch.digamma(x), (3,))
