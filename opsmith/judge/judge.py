@@ -20,6 +20,7 @@ from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure, Inapplicable
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import REFERENCE, Subject
+from opsmith.checks.catalogue.claims.batch_invariance import batch_invariance
 from opsmith.checks.catalogue.values import empty_sizes, memory_layouts, reference
 from opsmith.checks.numerics.oracle import Expected, RefusedError
 from opsmith.checks.numerics.torch_threads import threads
@@ -197,7 +198,12 @@ def judge(
                 f"{kernels} registers no kernel for the CPU for any operator of {of} ({names})"
             )
         settings = Settings(seed, examples, seconds, time_limit)
-        plan = [(operator, name) for operator in operators for name in _CHECKS]
+        plan = [
+            (operator, name)
+            for operator in operators
+            for name in _CHECKS
+            if name != _INVARIANCE or operator.signature.batch_invariant
+        ]
         for done, (operator, name) in enumerate(plan):
             if progress is not None:
                 progress(done, len(plan), f"{operator.name} {name}")
@@ -477,10 +483,13 @@ def _in_order(known: Sequence[tuple[Case, Expected]], seed: int) -> list[tuple[C
     return sorted(shuffled, key=lambda pair: not pair[0].numel)
 
 
+#: The row that an operator has whose specification claims it.
+_INVARIANCE = "batch-invariance"
 _CHECKS: dict[str, Callable[..., None]] = {
     "reference": reference,
     "layouts": memory_layouts,
     "empty-sizes": empty_sizes,
+    _INVARIANCE: batch_invariance,
     "again": _again,
     "program": _program,
 }
