@@ -29,7 +29,14 @@ from opsmith.signature.constraints import (
 from opsmith.signature.equations import Equation
 from opsmith.signature.items import item_dims, items_of
 from opsmith.signature.model import Signature
-from opsmith.signature.parameters import Parameter, Result, ScalarType, SequenceType, TensorType
+from opsmith.signature.parameters import (
+    Parameter,
+    Result,
+    ScalarType,
+    SequenceType,
+    TensorType,
+    is_integral,
+)
 from opsmith.signature.sizes.expressions import Expression, Integer, Name
 from opsmith.signature.sizes.shapes import Dim, Fixed, Shape, Unnamed, Variadic
 
@@ -275,10 +282,13 @@ class ValidationCode:
             text = self._constraint(constraint)
             present = f"if ({raw}.count >= 0) " if parameter.optional else ""
             match constraint:
-                case Order():
-                    lines.append(f"{present}order({name}, {raw}.items, {raw}.count, {text});")
-                case Sum():
-                    lines.append(f"{present}sum({name}, {raw}.items, {raw}.count, {text});")
+                case Order() | Sum():
+                    function = "check_order" if isinstance(constraint, Order) else "check_sum"
+                    number = "int64_t" if is_integral(parameter.type) else "double"
+                    lines.append(
+                        f"{present}detail::{function}<{number}>(detail::without_threads(), *this, "
+                        f"Where{{{name}}}, detail::Line({raw}.items, {raw}.count), {text});"
+                    )
                 case _ if isinstance(parameter.type, SequenceType):
                     lines.append(f"for (int64_t i = 0; i < {raw}.count; ++i) {{")
                     lines.append(f"  scalar(Where{{{name}, i}}, {raw}.items[i], {text});")

@@ -194,26 +194,6 @@ class Binder {
       outside(where, value, range);
   }
 
-  template <typename Value>
-  void order(const char* name, const Value* items, int64_t count, const Order& order) const {
-    end(name, items, count, order.first, "first", 0);
-    end(name, items, count, order.last, "last", count - 1);
-    for (int64_t i = 1; i < count; ++i) {
-      if (!order.admits(items[i - 1], items[i])) [[unlikely]] {
-        fail(join("argument '", name, "' has value ", show(items[i]), " at index ", i, " after ",
-                  show(items[i - 1]), " at index ", i - 1, ", expected ", order.text(), "."));
-      }
-    }
-  }
-
-  void sum(const char* name, const int64_t* items, int64_t count, const Sum& sum) const {
-    int64_t found = 0;
-    for (int64_t i = 0; i < count; ++i) found = saturating_add(found, items[i]);
-    if (!sum.total.admits(found)) [[unlikely]] {
-      fail(join("argument '", name, "' ", sum.text(found), ", expected ", sum.total.text(), "."));
-    }
-  }
-
   // Compares the two numbers that `sides` returns. `dims` are the dimensions that they depend on.
   template <typename Sides, typename Compare>
   OPSMITH_INLINE void satisfies(const char* text, const char* sign, std::initializer_list<int> dims,
@@ -287,20 +267,6 @@ class Binder {
       }
     }
     return text;
-  }
-
-  template <typename Value>
-  void end(const char* name, const Value* items, int64_t count, const End& end, const char* which,
-           int64_t position) const {
-    if (!end.limit.present) return;
-    if (count == 0) [[unlikely]] {
-      fail(join("argument '", name, "' has no values, expected ", end.text(), " as the ", which,
-                " value."));
-    }
-    if (!end.admits(items[position])) [[unlikely]] {
-      fail(join("argument '", name, "' has value ", show(items[position]), " at index ", position,
-                ", expected ", end.text(), " as the ", which, " value."));
-    }
   }
 
   OPSMITH_COLD void absent(Where where, const char* type) const {

@@ -136,6 +136,27 @@ T element(const DLTensor& tensor, bool contiguous, int64_t flat) {
   return static_cast<const T*>(tensor.data)[contiguous ? flat : offset_of(tensor, flat)];
 }
 
+// The numbers of a sequence as a tensor.
+template <typename T>
+class Line {
+ public:
+  Line(const T* items, int64_t count)
+      : count_(count),
+        tensor_(contiguous(const_cast<T*>(items), {device_cpu, 0}, {}, &count_, 1, &stride_)) {}
+  operator const DLTensor&() const { return tensor_; }
+
+ private:
+  int64_t count_, stride_;
+  DLTensor tensor_;
+};
+
+// For sequences, which are too short for threads.
+inline const Context& without_threads() {
+  static constexpr opsmith_context nothing{};
+  static const Context context(&nothing);
+  return context;
+}
+
 // The rows along the last dimension of a tensor.
 struct Rows {
   int64_t count = 1;
