@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +20,7 @@ from opsmith.errors import (
     UnknownTargetError,
 )
 from opsmith.operators.core.arguments import DTYPES, dtype_name
+from opsmith.signature.equations import linear
 from opsmith.signature.sizes import expressions
 from opsmith.signature.sizes.conditions import COMPARE
 from opsmith.signature.sizes.shapes import show_sizes
@@ -41,8 +41,6 @@ _REMEMBERED = 256
 #: Exceptions of a target's loader where a manifest's ``details`` or ``call``, which each target
 #: reads itself, lack an entry or hold a value of another type.
 _DAMAGE = (AttributeError, LookupError, NotImplementedError, RecursionError, TypeError, ValueError)
-#: Characters of sums and products; expressions that round or clip are not linear.
-_OF_LINES = frozenset(f"{string.ascii_letters}{string.digits}_ +-*()")
 
 
 class LoadedModel:
@@ -466,19 +464,14 @@ class _SizeLine(NamedTuple):
 
 
 def _line(text: str, bound: dict[str, int]) -> _SizeLine | None:
-    """Return a size as a linear function of its one unbound symbol; `None` if not linear."""
+    """Return a size as a linear function of its one unbound symbol; `None` if it is none."""
     try:
-        unknown = expressions.names(expressions.parse(text)) - bound.keys()
-    except expressions.ExpressionError:
+        size = expressions.parse(text)
+        (symbol,) = expressions.names(size) - bound.keys()
+        step, start = (int(expressions.evaluate(one, bound, {})) for one in linear(size, symbol))
+    except (ValueError, ZeroDivisionError):  # no expression, not one symbol, or not linear
         return None
-    if len(unknown) != 1 or not set(text) <= _OF_LINES:
-        return None
-    (symbol,) = unknown
-    sizes = [_evaluate(text, {**bound, symbol: value}) for value in range(3)]
-    first, second, third = (0 if size is None else size for size in sizes)
-    if second == first or third - second != second - first:
-        return None
-    return _SizeLine(symbol, first, second - first)
+    return _SizeLine(symbol, start, step) if step else None
 
 
 def _evaluate(text: str, bound: dict[str, int]) -> int | None:
