@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
 from opsmith.targets.exporting.artifact import Artifact
 from opsmith.targets.exporting.ml_dtypes import array_of, tensor_of
-from opsmith.targets.exporting.packages.writer import imported
-from opsmith.targets.exporting.protocol import OperatorRunner
+from opsmith.targets.exporting.packages.writer import PackageFunctions
 from opsmith.targets.jax.vendor import place_of
 
 
-class JaxFunctions(OperatorRunner):
-    """The functions of an artifact.
-
-    Args:
-        artifact: an open artifact, whose files are verified.
-
-    Raises:
-        ArtifactError: its package cannot be imported here.
-    """
+class JaxFunctions(PackageFunctions):
+    """The functions of an artifact."""
 
     def __init__(self, artifact: Artifact) -> None:
-        self.module = imported(artifact, artifact.manifest.details["package"], place_of("errors"))
-        self.functions: Mapping[str, Callable[..., Any]] = self.module.FUNCTIONS
+        super().__init__(artifact, place_of("errors"))
 
     def run(self, name: str, arguments: Mapping[str, Any]) -> Sequence[Tensor]:
         """Call a function with JAX arrays, and return its results as tensors."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from opsmith.operators import Operator
 from opsmith.operators.core.arguments import dtype_name
 from opsmith.targets.exporting.artifact import Artifact
 from opsmith.targets.exporting.ml_dtypes import WORDS, tensor_of
-from opsmith.targets.exporting.packages.writer import imported
+from opsmith.targets.exporting.packages.writer import PackageFunctions
 from opsmith.targets.exporting.protocol import (
     OperatorRunner,
     OperatorTarget,
@@ -60,19 +60,11 @@ class PythonTarget(OperatorTarget):
         return PROOFS
 
 
-class _PythonFunctions(OperatorRunner):
-    """The functions of an artifact.
-
-    Args:
-        artifact: an open artifact, whose files are verified.
-
-    Raises:
-        ArtifactError: its package cannot be imported here.
-    """
+class _PythonFunctions(PackageFunctions):
+    """The functions of an artifact."""
 
     def __init__(self, artifact: Artifact) -> None:
-        self.module = imported(artifact, artifact.manifest.details["package"], "errors")
-        self.functions: Mapping[str, Callable[..., Any]] = self.module.FUNCTIONS
+        super().__init__(artifact, "errors")
         self._written: Mapping[str, Sequence[str]] = artifact.manifest.details["written"]
 
     def run(self, name: str, arguments: Mapping[str, Any]) -> Sequence[Tensor]:

@@ -15,6 +15,7 @@ from opsmith.operators import Operator
 from opsmith.signature import Signature
 from opsmith.system.version import version
 from opsmith.targets.exporting.artifact import Artifact
+from opsmith.targets.exporting.protocol import OperatorRunner
 
 _count = itertools.count()
 
@@ -78,6 +79,14 @@ include = [{listed([name, f"{name}.*"])}]
 [tool.setuptools.package-data]
 "{name}" = [{listed(["*.so", "*.dylib", *data])}]
 """
+
+
+class PackageFunctions(OperatorRunner):
+    """The functions of an artifact's package; see `imported`."""
+
+    def __init__(self, artifact: Artifact, errors_module: str) -> None:
+        self.module = imported(artifact, artifact.manifest.details["package"], errors_module)
+        self.functions = self.module.FUNCTIONS
 
 
 def imported(artifact: Artifact, package: str, errors_module: str) -> ModuleType:
