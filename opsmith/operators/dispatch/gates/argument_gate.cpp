@@ -5,69 +5,37 @@
 // It runs at the BackendSelect key, the last before a device's key: every call passes there, with
 // gradients and without, in inference mode and from compiled code. Like the kernels behind it
 // (sources with their own TORCH_LIBRARY block) it uses PyTorch's C++ interface.
+#include "gate.h"
+
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <opsmith/detail/arguments.h>
-#include <opsmith/detail/overlap.h>
+#include <opsmith/detail/torch/adapter.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <deque>
-#include <memory>
 #include <optional>
 #include <sstream>
 
 namespace {
 
-using opsmith::DLDataType;
 using opsmith::DLTensor;
 using opsmith::opsmith_argument;
 using opsmith::opsmith_context;
 
-DLDataType dtype_of(at::ScalarType type) {
-  const auto bits = static_cast<uint8_t>(8 * c10::elementSize(type));
-  switch (type) {
-    case at::kBool:
-      return {6, bits, 1};
-    case at::kBFloat16:
-      return {4, bits, 1};
-    case at::kFloat8_e4m3fn:
-      return {10, bits, 1};
-    case at::kFloat8_e4m3fnuz:
-      return {11, bits, 1};
-    case at::kFloat8_e5m2:
-      return {12, bits, 1};
-    case at::kFloat8_e5m2fnuz:
-      return {13, bits, 1};
-    default:
-      if (c10::isComplexType(type)) return {5, bits, 1};
-      if (c10::isFloatingType(type)) return {2, bits, 1};
-      if (!c10::isIntegralType(type, false)) return {255, 0, 1};
-      return {static_cast<uint8_t>(c10::isSignedType(type) ? 0 : 1), bits, 1};
-  }
-}
-
-int32_t device_of(c10::DeviceType type) {
-  switch (type) {
-#define OPSMITH_CASE(name, number, key) \
-  case c10::DeviceType::key:            \
-    return number;
-    OPSMITH_DEVICES(OPSMITH_CASE)
-#undef OPSMITH_CASE
-    default:
-      return opsmith::device_extension;
-  }
-}
-
 DLTensor describe(const at::TensorBase& tensor) {
+  const opsmith::aten::Numbers& numbers = opsmith::aten::numbers();
+  opsmith::DLDataType dtype = numbers.dtypes[static_cast<size_t>(tensor.scalar_type())];
+  dtype.bits = static_cast<uint8_t>(8 * tensor.itemsize());  // also of dtypes without a number
   const c10::Device device = tensor.device();
   return {const_cast<void*>(tensor.const_data_ptr()),
-          {device_of(device.type()), device.is_cpu() ? 0 : device.index()},
+          {numbers.dlpack_device(static_cast<int32_t>(device.type())),
+           device.is_cpu() ? 0 : device.index()},
           static_cast<int32_t>(tensor.dim()),
-          dtype_of(tensor.scalar_type()),
+          dtype,
           const_cast<int64_t*>(tensor.sizes().data()),
           const_cast<int64_t*>(tensor.strides().data()),
           0};
@@ -345,51 +313,33 @@ class Gate final : public c10::OperatorKernel {
   std::shared_ptr<Kernels> kernels_;
 };
 
-struct Opened {
-  std::shared_ptr<Kernels> kernels;
-  c10::RegistrationHandleRAII registration;
-};
-
-thread_local std::string message;
-
 }  // namespace
 
 extern "C" {
 
 // Puts a gate before the kernels of `name`. For each kernel `arrivals` has a dispatch key and the
-// form of its arguments, as in "CPU:ccw,CUDA:sss". Returns a handle for the functions below, or
-// null after setting `opsmith_argument_gate_error`.
+// form of its arguments, as in "CPU:ccw,CUDA:sss". Returns the same as `open_gate`.
 __attribute__((visibility("default"))) void* opsmith_argument_gate_open(
     const char* name, const char* kernels, opsmith::opsmith_check_arguments check) {
-  try {
-    const auto known = std::make_shared<Kernels>();
-    std::istringstream words(kernels);
-    for (std::string word; std::getline(words, word, ',');) {
-      const size_t colon = word.find(':');
-      known->emplace_back(c10::parseDispatchKey(word.substr(0, colon)), word.substr(colon + 1));
-    }
-    auto kernel = c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Gate>(check, known));
-    return new Opened{known, c10::Dispatcher::singleton().registerImpl(
-                                 {name, ""}, c10::DispatchKey::BackendSelect, std::move(kernel),
-                                 std::nullopt, nullptr, "opsmith's argument gate")};
-  } catch (const std::exception& error) {
-    message = error.what();
-    return nullptr;
-  }
+  const auto known = std::make_shared<Kernels>();
+  return open_gate(
+      name, c10::DispatchKey::BackendSelect, "opsmith's argument gate",
+      [&](c10::Dispatcher&) {
+        std::istringstream words(kernels);
+        for (std::string word; std::getline(words, word, ',');) {
+          const size_t colon = word.find(':');
+          known->emplace_back(c10::parseDispatchKey(word.substr(0, colon)), word.substr(colon + 1));
+        }
+        return std::make_unique<Gate>(check, known);
+      },
+      known);
 }
 
 // How often the kernel number `key` was called.
 __attribute__((visibility("default"))) uint64_t opsmith_argument_gate_calls(const void* gate,
                                                                             int32_t key) {
-  return (*static_cast<const Opened*>(gate)->kernels)[static_cast<size_t>(key)].calls.load();
-}
-
-__attribute__((visibility("default"))) void opsmith_argument_gate_close(void* gate) {
-  delete static_cast<Opened*>(gate);
-}
-
-__attribute__((visibility("default"))) const char* opsmith_argument_gate_error() {
-  return message.c_str();
+  const void* kernels = static_cast<const Opened*>(gate)->kept.get();
+  return (*static_cast<const Kernels*>(kernels))[static_cast<size_t>(key)].calls.load();
 }
 
 }  // extern "C"

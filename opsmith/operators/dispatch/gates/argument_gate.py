@@ -46,10 +46,10 @@ def _load() -> ctypes.CDLL:
         ctypes.c_void_p,
     ]
     library.opsmith_argument_gate_open.restype = ctypes.c_void_p
-    library.opsmith_argument_gate_close.argtypes = [ctypes.c_void_p]
+    library.opsmith_gate_close.argtypes = [ctypes.c_void_p]
     library.opsmith_argument_gate_calls.argtypes = [ctypes.c_void_p, ctypes.c_int32]
     library.opsmith_argument_gate_calls.restype = ctypes.c_uint64
-    library.opsmith_argument_gate_error.restype = ctypes.c_char_p
+    library.opsmith_gate_error.restype = ctypes.c_char_p
     return library
 
 
@@ -143,7 +143,7 @@ class ArgumentGate:
             signature.qualname.encode(), _arrivals(self.kernels).encode(), function
         )
         if not self._handle:
-            error = self._library.opsmith_argument_gate_error().decode()
+            error = self._library.opsmith_gate_error().decode()
             raise OpsmithError(f"{signature.qualname}: {error}")
 
     def calls(self, key: str) -> int:
@@ -153,4 +153,4 @@ class ArgumentGate:
 
     def close(self) -> None:
         """Remove the gate."""
-        self._library.opsmith_argument_gate_close(self._handle)
+        self._library.opsmith_gate_close(self._handle)

@@ -14,23 +14,6 @@
 
 namespace {
 
-bool any_tensor(const c10::IValue& value, bool (*holds)(const at::TensorBase&)) {
-  if (value.isTensor()) {
-    const at::TensorBase& tensor = value.toTensor();
-    return tensor.defined() && holds(tensor);
-  }
-  if (value.isList()) {
-    for (const c10::IValue& element : value.toListRef()) {
-      if (any_tensor(element, holds)) return true;
-    }
-  }
-  return false;
-}
-
-bool requires_grad(const at::TensorBase& tensor) { return tensor.requires_grad(); }
-
-bool has_tangent(const at::TensorBase& tensor) { return tensor._fw_grad(0).defined(); }
-
 class Gate final : public c10::OperatorKernel {
  public:
   explicit Gate(c10::OperatorHandle derivative) : derivative_(derivative) {}
@@ -39,11 +22,15 @@ class Gate final : public c10::OperatorKernel {
                   torch::jit::Stack* stack) {
     const size_t count = op.schema().arguments().size();
     const bool grad_mode = c10::GradMode::is_enabled();
+    bool needed = false;
     for (const c10::IValue& value : torch::jit::last(*stack, count)) {
-      if ((grad_mode && any_tensor(value, requires_grad)) || any_tensor(value, has_tangent)) {
-        derivative_.redispatchBoxed(keys, stack);
-        return;
-      }
+      each_tensor(value, [&](const at::TensorBase& tensor) {
+        needed |= (grad_mode && tensor.requires_grad()) || tensor._fw_grad(0).defined();
+      });
+    }
+    if (needed) {
+      derivative_.redispatchBoxed(keys, stack);
+      return;
     }
     at::AutoDispatchBelowAutograd guard;
     op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
@@ -68,12 +55,8 @@ class Versions final : public c10::OperatorKernel {
     // The kernel takes its arguments off the stack, and the tensors out of lists.
     c10::SmallVector<at::TensorBase, 4> tensors;
     for (const size_t i : written_) {
-      const c10::IValue& value = (*stack)[stack->size() - count_ + i];
-      if (value.isTensor()) {
-        tensors.push_back(value.toTensor());
-      } else if (value.isList()) {
-        for (const c10::IValue& item : value.toListRef()) tensors.push_back(item.toTensor());
-      }
+      each_tensor((*stack)[stack->size() - count_ + i],
+                  [&](const at::TensorBase& tensor) { tensors.push_back(tensor); });
     }
     {
       at::AutoDispatchBelowADInplaceOrView guard;

@@ -126,17 +126,6 @@ struct Recorded final : Node {
   }
 };
 
-template <typename Visit>
-void each_tensor(const c10::IValue& value, Visit&& visit) {
-  if (value.isTensor()) {
-    if (value.toTensor().defined()) visit(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorVector()) visit(tensor);
-  } else if (value.isList()) {
-    for (const c10::IValue& element : value.toListRef()) each_tensor(element, visit);
-  }
-}
-
 class Recorder final : public c10::OperatorKernel {
  public:
   Recorder(std::shared_ptr<const Plan> plan, c10::OperatorHandle derivative)

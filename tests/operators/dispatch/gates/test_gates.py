@@ -41,9 +41,9 @@ class Gates:
 
     def __init__(self, handle: int | None = 7) -> None:
         self.opsmith_argument_gate_open = self.opsmith_gate_open = Function(handle)
-        self.opsmith_argument_gate_close = self.opsmith_gate_close = Function(None)
+        self.opsmith_gate_close = Function(None)
         self.opsmith_argument_gate_calls = Function(3)
-        self.opsmith_argument_gate_error = self.opsmith_gate_error = Function(b"no such operator")
+        self.opsmith_gate_error = Function(b"no such operator")
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_the_argument_gate_is_told_how_the_arguments_of_each_kernel_arrive(
     assert opened.calls("XPU") == 3
     assert library.opsmith_argument_gate_calls.called == [(7, 1), (7, 2)]
     opened.close()
-    assert library.opsmith_argument_gate_close.called == [(7,)]
+    assert library.opsmith_gate_close.called == [(7,)]
 
 
 def test_what_pytorch_says_against_an_argument_gate_names_the_operator(

@@ -105,8 +105,6 @@ constexpr uint32_t dtype_bit(DLDataType type) {
       return 31;
   }
 }
-#undef OPSMITH_DTYPES
-#undef OPSMITH_REALS
 
 // The complex dtype of the same precision as a real one, and the other way round.
 constexpr DLDataType complex_dtype(DLDataType real) {

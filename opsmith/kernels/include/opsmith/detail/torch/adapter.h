@@ -37,25 +37,11 @@ struct Numbers {
 
   Numbers() {
     for (DLDataType& dtype : dtypes) dtype = {255, 0, 1};
-    set(aoti_torch_dtype_bool(), 6, 8);
-    set(aoti_torch_dtype_uint8(), 1, 8);
-    set(aoti_torch_dtype_uint16(), 1, 16);
-    set(aoti_torch_dtype_uint32(), 1, 32);
-    set(aoti_torch_dtype_uint64(), 1, 64);
-    set(aoti_torch_dtype_int8(), 0, 8);
-    set(aoti_torch_dtype_int16(), 0, 16);
-    set(aoti_torch_dtype_int32(), 0, 32);
-    set(aoti_torch_dtype_int64(), 0, 64);
-    set(aoti_torch_dtype_float16(), 2, 16);
-    set(aoti_torch_dtype_bfloat16(), 4, 16);
-    set(aoti_torch_dtype_float32(), 2, 32);
-    set(aoti_torch_dtype_float64(), 2, 64);
+#define OPSMITH_NUMBER(position, type, code, bits, name) set(aoti_torch_dtype_##name(), code, bits);
+    OPSMITH_DTYPES(OPSMITH_NUMBER)
+#undef OPSMITH_NUMBER
     set(aoti_torch_dtype_complex32(), 5, 32);
-    set(aoti_torch_dtype_complex64(), 5, 64);
-    set(aoti_torch_dtype_complex128(), 5, 128);
-    set(aoti_torch_dtype_float8_e4m3fn(), 10, 8);
     set(aoti_torch_dtype_float8_e4m3fnuz(), 11, 8);
-    set(aoti_torch_dtype_float8_e5m2(), 12, 8);
     set(aoti_torch_dtype_float8_e5m2fnuz(), 13, 8);
   }
   void set(int32_t number, uint8_t code, uint8_t bits) {
