@@ -11,7 +11,6 @@ from torch import Tensor
 #: The logarithm of twice the number of right operators among which one is expected to be called
 #: wrong by one test.
 _LOG = math.log(2e10)
-_DEVIATIONS = 6.4
 _BINS = 32
 _LAGS = (1, 2, 3, 4, 8, 16, 32)
 
@@ -37,10 +36,8 @@ def off_distribution(draws: Sequence[Tensor], share: float | None) -> str:
         return ""
     bins = torch.histc(values, _BINS, 0, 1)
     chi = float(((bins - expected) ** 2).sum()) / expected
-    # Wilson and Hilferty: the cube root is nearly normal.
-    spread = 2 / (9 * (_BINS - 1))
-    deviations = ((chi / (_BINS - 1)) ** (1 / 3) - (1 - spread)) / math.sqrt(spread)
-    if deviations <= _DEVIATIONS:
+    halves = torch.tensor([_BINS - 1, chi], dtype=torch.float64) / 2
+    if float(torch.special.gammaincc(*halves)) >= 2 * math.exp(-_LOG):
         return ""
     return (
         f"{len(values)} numbers are not uniform in [0, 1]: chi-square is {chi:.0f} with "
