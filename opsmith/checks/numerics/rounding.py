@@ -327,12 +327,12 @@ def _variance(x: Tensor, dims: Any, correction: float = 1) -> Tensor:
 
 
 #: Decompositions of operators that PyTorch does not decompose although they have several steps.
-_PARTS = {_prims.var: _variance}
+PARTS = {_prims.var: _variance}
 
 
 def _formula(func: Any, args: Any, kwargs: dict[str, Any]) -> Callable[..., Any] | None:
     """Return the decomposition of an operator, if it is known and has the same results."""
-    found = _PARTS.get(func.overloadpacket) or all_decompositions().get(func)
+    found = PARTS.get(func.overloadpacket) or all_decompositions().get(func)
     views = any(declared.alias_info is not None for declared in overload_schema(func).returns)
     if found is None or views or overload_schema(func).is_mutable:
         return None

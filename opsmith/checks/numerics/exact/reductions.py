@@ -44,10 +44,6 @@ def fold(name: str, start: float, array: Array, dim: Any = None, keepdim: bool =
     return shaped(found, _kept(array, dims, keepdim=keepdim))
 
 
-def _count(array: Array, dim: Any) -> int:
-    return math.prod(array.shape[place] for place in _dims(array, dim))
-
-
 def _folding(name: str, start: float) -> Callable[..., Any]:
     def run(mode: Any, x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Array:
         return fold(name, start, mode.array(x), dim, keepdim)
@@ -96,35 +92,6 @@ def _argmax(mode: Any, x: Any, dim: Any = None, keepdim: bool = False) -> Tensor
 @handler("argmin")
 def _argmin(mode: Any, x: Any, dim: Any = None, keepdim: bool = False) -> Tensor:
     return _place(mode.array(x), dim, keepdim, largest=False)
-
-
-def _correction(dim: Any, unbiased: Any, correction: Any) -> tuple[Any, Any]:
-    """Return the dims and the correction of either signature of PyTorch's."""
-    if isinstance(dim, bool):
-        return None, int(dim)
-    if isinstance(unbiased, bool):
-        return dim, int(unbiased)
-    return dim, correction
-
-
-@handler("var_mean")
-def _var_mean(
-    mode: Any, x: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False,
-    *, correction: Any = 1,
-) -> tuple[Array, Array]:  # fmt: skip
-    dim, correction = _correction(dim, unbiased, correction)
-    array = mode.array(x)
-    count = _count(array, dim)
-    mean = apply("div", fold("add", 0, array, dim, True), count)
-    centred = apply("sub", array, mean)
-    total = fold("add", 0, apply("mul", centred, centred), dim, keepdim)
-    found = apply("div", total, max(count - (1 if correction is None else correction), 0))
-    return found, shaped(mean, found.shape)
-
-
-@handler("var")
-def _var(mode: Any, *given: Any, **named: Any) -> Array:
-    return _var_mean(mode, *given, **named)[0]
 
 
 def _cumulative(name: str, start: float) -> Callable[..., Any]:

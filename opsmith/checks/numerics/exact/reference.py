@@ -15,6 +15,7 @@ from torch import Tensor
 from opsmith.checks.numerics.exact import arrays, products, reductions
 from opsmith.checks.numerics.exact.arrays import Array
 from opsmith.checks.numerics.exact.elementwise import HANDLERS, MOVES, constant
+from opsmith.checks.numerics.rounding import PARTS
 from opsmith.compat.torch_ops import overload_schema
 from opsmith.compat.torch_tracing import TorchDispatchMode, all_decompositions
 from opsmith.operators.core.arguments import tensors_in
@@ -124,7 +125,7 @@ class ExactReference(TorchDispatchMode):
         if name in MOVES:
             return self._move(func, args, named)
         # An operator without a formula of its own may be composed of others.
-        formula = all_decompositions().get(func, func.decompose)
+        formula = PARTS.get(func.overloadpacket) or all_decompositions().get(func, func.decompose)
         if func in self._within or len(self._within) > 20:
             self._refuse(func)
         self._within.append(func)
