@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -149,12 +150,8 @@ def _do_not_meet(trial: Trial, cases: Sequence[Case], truths: Sequence[Expected]
             except Exception as error:
                 gave[position].append(error)
 
-    with _switching_often():
-        workers = [threading.Thread(target=work, args=(i,)) for i in range(len(cases))]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
+    with _switching_often(), ThreadPoolExecutor(len(cases)) as pool:
+        list(pool.map(work, range(len(cases))))
     for results, truth in zip(gave, truths, strict=True):
         for result in results:
             if isinstance(result, Exception):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -21,8 +22,12 @@ MANY_THREADS = "17 threads"
 
 #: The ways other than a plain call.
 WAYS = (NO_GRAD, INFERENCE, THREAD, MANY_THREADS)
-#: More threads than most machines have, and no multiple of a power of two.
-_MANY = 17
+_CONTEXTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    NO_GRAD: torch.no_grad,
+    INFERENCE: torch.inference_mode,
+    # More threads than most machines have, and no multiple of a power of two.
+    MANY_THREADS: lambda: threads(17),
+}
 
 Returned = TypeVar("Returned")
 
@@ -34,16 +39,11 @@ def call_in(way: str, function: Callable[[], Returned]) -> Returned:
         way: one of `WAYS`; `PLAIN` for none.
         function: the function.
     """
-    if way == NO_GRAD:
-        with torch.no_grad():
-            return function()
-    if way == INFERENCE:
-        with torch.inference_mode():
-            return function()
-    if way == MANY_THREADS:
-        with threads(_MANY):
-            return function()
-    return _in_a_thread(function) if way == THREAD else function()
+    if way == THREAD:
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(function).result()
+    with _CONTEXTS.get(way, nullcontext)():
+        return function()
 
 
 def described(way: str) -> str:
@@ -53,25 +53,6 @@ def described(way: str) -> str:
     if way == THREAD:
         return f"called from {way}"
     return f"called with {way}" if way else ""
-
-
-def _in_a_thread(function: Callable[[], Returned]) -> Returned:
-    """Call a function from a thread of its own; what it raises is raised here."""
-    returned: list[Returned] = []
-    raised: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            returned.append(function())
-        except BaseException as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    if raised:
-        raise raised[0]
-    return returned[0]
 
 
 Call = Callable[[Mapping[str, Any]], Any]
