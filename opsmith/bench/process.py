@@ -17,6 +17,7 @@ from typing import Any
 from opsmith.kernels import HOST
 from opsmith.system.processes.server import Reply, answer_all, take_requests
 from opsmith.system.processes.supervisor import answer, supervise
+from opsmith.system.temporarily import uncollected
 
 
 def main() -> None:
@@ -199,12 +200,9 @@ class _Timed:
         self._flush(request["flush"])
         self._synchronise()
         gc.collect()
-        gc.disable()
-        try:
+        with uncollected():
             answer(self._answers, request=request["number"], event="ready")
             yield json.loads(self._requests.readline())
-        finally:
-            gc.enable()
 
     def _flush(self, size: int) -> None:
         import torch

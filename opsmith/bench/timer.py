@@ -6,7 +6,6 @@ A timing is the time from sending the signal to go, which holds changes of argum
 
 from __future__ import annotations
 
-import gc
 import json
 import sys
 import time
@@ -25,6 +24,7 @@ from opsmith.errors import OpsmithError
 from opsmith.kernels import HOST
 from opsmith.system.processes.launch import python
 from opsmith.system.processes.supervisor_client import EndError, GarbledError, Supervised
+from opsmith.system.temporarily import uncollected
 
 #: Time limit for importing and compiling, as a multiple of the time limit of a batch.
 _PREPARING = 10
@@ -225,14 +225,11 @@ class Stopwatch(Supervised):
         go = f"{json.dumps(list(changes))}\n".encode()
         self._ask(request, b"", "ready", self._time_limit)
         with self._failing():
-            gc.disable()
-            try:
+            with uncollected():
                 started = time.perf_counter()
                 self.send(go, self._time_limit)
                 self._take("done", self._time_limit)
                 seconds = time.perf_counter() - started
-            finally:
-                gc.enable()
             return seconds, self._take(event, self._time_limit)
 
     def _ask(
