@@ -269,9 +269,10 @@ def _row(
     check: Check, subject: Subject, settings: Settings, worker: Worker, history: History
 ) -> Row | None:
     """Run a check in a worker, and return its row; `None` if the worker cannot run it."""
-    row = _after(history, check, subject)
-    if row is None:
-        row = _isolated(check, subject, settings, worker, history)
+    obstacle = history.obstacle(check)
+    if obstacle:
+        return not_run(check, subject, obstacle)
+    row = _isolated(check, subject, settings, worker, history)
     if row is not None:
         history.learn(row)
     return row
@@ -279,19 +280,14 @@ def _row(
 
 def _here(check: Check, subject: Subject, settings: Settings, history: History) -> Row:
     """Run a check in this process, and return its row."""
-    row = _after(history, check, subject)
-    if row is None:
-        with accounted() as timings:
-            row = run_check(check, subject, settings, lambda *_: None, {})
-        row = replace(row, timings=timings)
+    obstacle = history.obstacle(check)
+    if obstacle:
+        return not_run(check, subject, obstacle)
+    with accounted() as timings:
+        row = run_check(check, subject, settings, lambda *_: None, {})
+    row = replace(row, timings=timings)
     history.learn(row)
     return row
-
-
-def _after(history: History, check: Check, subject: Subject) -> Row | None:
-    """Return the row of a check that is skipped because of earlier rows; `None` if it is to run."""
-    obstacle = history.obstacle(check)
-    return not_run(check, subject, obstacle) if obstacle else None
 
 
 def _isolated(
