@@ -51,22 +51,18 @@ HOOK void __tsan_read_range(void* address, size_t bytes) {
 HOOK void __tsan_write_range(void* address, size_t bytes) {
   access(address, bytes, true, __builtin_return_address(0));
 }
-HOOK void* __tsan_memcpy(void* to, const void* from, size_t bytes) {
-  access(const_cast<void*>(from), bytes, false, __builtin_return_address(0));
-  access(to, bytes, true, __builtin_return_address(0));
-  return memcpy(to, from, bytes);
-}
 HOOK void* __tsan_memmove(void* to, const void* from, size_t bytes) {
   access(const_cast<void*>(from), bytes, false, __builtin_return_address(0));
   access(to, bytes, true, __builtin_return_address(0));
   return memmove(to, from, bytes);
 }
+HOOK void* __tsan_memcpy(void*, const void*, size_t) __attribute__((alias("__tsan_memmove")));
 HOOK void* __tsan_memset(void* to, int value, size_t bytes) {
   access(to, bytes, true, __builtin_return_address(0));
   return memset(to, value, bytes);
 }
 // What the linker puts in place of calls whose size is not constant (--wrap).
-HOOK void* __wrap_memcpy(void*, const void*, size_t) __attribute__((alias("__tsan_memcpy")));
+HOOK void* __wrap_memcpy(void*, const void*, size_t) __attribute__((alias("__tsan_memmove")));
 HOOK void* __wrap_memmove(void*, const void*, size_t) __attribute__((alias("__tsan_memmove")));
 HOOK void* __wrap_memset(void*, int, size_t) __attribute__((alias("__tsan_memset")));
 HOOK void __tsan_vptr_update(void**, void*) {}
