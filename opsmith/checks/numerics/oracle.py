@@ -191,10 +191,7 @@ class Expected:
 
     @cached_property
     def _samples(self) -> Iterator[None]:
-        """Return an iterator that takes one sample of rounding after the other."""
-        return self._take_samples()
-
-    def _take_samples(self) -> Iterator[None]:
+        """Take one sample of rounding after the other, for whoever asks first."""
         if not self.exact:
             return
         largest, beyond = self._reached

@@ -75,9 +75,6 @@ class Ties:
 
     @cached_property
     def _runs(self) -> Iterator[list[Tensor]]:
-        return self._run_all()
-
-    def _run_all(self) -> Iterator[list[Tensor]]:
         for number in range(_SAMPLES + _MORE):
             if number == _SAMPLES and not self._differ():
                 return
