@@ -92,14 +92,10 @@ class BlockScan {
                                      Last& last = none_, OPSMITH_CUB_PLACE) {
     scan<true>(in, out, nullptr, combine, last, place);
   }
-  template <typename Operator>
-  __forceinline__ void ExclusiveScan(T in, T& out, T first, Operator combine, OPSMITH_CUB_PLACE) {
-    one<false>(in, out, &first, combine, none_, place);
-  }
-  template <typename Operator>
-  __forceinline__ void ExclusiveScan(T in, T& out, T first, Operator combine, T& total,
+  template <typename Operator, typename Last = const detail::NoPrefix>
+  __forceinline__ void ExclusiveScan(T in, T& out, T first, Operator combine, Last& last = none_,
                                      OPSMITH_CUB_PLACE) {
-    one<false>(in, out, &first, combine, total, place);
+    one<false>(in, out, &first, combine, last, place);
   }
   template <int Count, typename Operator>
   __forceinline__ void ExclusiveScan(T (&in)[Count], T (&out)[Count], T first, Operator combine,
@@ -167,40 +163,27 @@ class WarpScan {
   using TempStorage = detail::ScanRoom<T, Size>;
   __forceinline__ explicit WarpScan(TempStorage& storage) : room_(storage) {}
 
-  __forceinline__ void InclusiveSum(T in, T& out, OPSMITH_CUB_PLACE) {
-    InclusiveScan(in, out, cub::Sum(), place);
-  }
-  __forceinline__ void InclusiveSum(T in, T& out, T& total, OPSMITH_CUB_PLACE) {
+  template <typename Total = const detail::NoPrefix>
+  __forceinline__ void InclusiveSum(T in, T& out, Total& total = none_, OPSMITH_CUB_PLACE) {
     InclusiveScan(in, out, cub::Sum(), total, place);
   }
-  __forceinline__ void ExclusiveSum(T in, T& out, OPSMITH_CUB_PLACE) {
-    ExclusiveScan(in, out, T(), cub::Sum(), place);
-  }
-  __forceinline__ void ExclusiveSum(T in, T& out, T& total, OPSMITH_CUB_PLACE) {
+  template <typename Total = const detail::NoPrefix>
+  __forceinline__ void ExclusiveSum(T in, T& out, Total& total = none_, OPSMITH_CUB_PLACE) {
     ExclusiveScan(in, out, T(), cub::Sum(), total, place);
   }
-  template <typename Operator>
-  __forceinline__ void InclusiveScan(T in, T& out, Operator combine, OPSMITH_CUB_PLACE) {
-    T total;
-    InclusiveScan(in, out, combine, total, place);
-  }
-  template <typename Operator>
-  __forceinline__ void InclusiveScan(T in, T& out, Operator combine, T& total, OPSMITH_CUB_PLACE) {
+  template <typename Operator, typename Total = const detail::NoPrefix>
+  __forceinline__ void InclusiveScan(T in, T& out, Operator combine, Total& total = none_,
+                                     OPSMITH_CUB_PLACE) {
     const auto before = all_before(in, combine, place);
     out = before.known ? combine(before.value, in) : in;
-    total = before.total;
+    if constexpr (!std::is_same_v<Total, const detail::NoPrefix>) total = before.total;
   }
-  template <typename Operator>
-  __forceinline__ void ExclusiveScan(T in, T& out, T first, Operator combine, OPSMITH_CUB_PLACE) {
-    T total;
-    ExclusiveScan(in, out, first, combine, total, place);
-  }
-  template <typename Operator>
-  __forceinline__ void ExclusiveScan(T in, T& out, T first, Operator combine, T& total,
+  template <typename Operator, typename Total = const detail::NoPrefix>
+  __forceinline__ void ExclusiveScan(T in, T& out, T first, Operator combine, Total& total = none_,
                                      OPSMITH_CUB_PLACE) {
     const auto before = all_before(in, combine, place);
     out = before.known ? combine(first, before.value) : first;
-    total = before.total;
+    if constexpr (!std::is_same_v<Total, const detail::NoPrefix>) total = before.total;
   }
 
  private:
@@ -214,6 +197,7 @@ class WarpScan {
   }
 
   TempStorage& room_;
+  static constexpr detail::NoPrefix none_{};
 };
 
 }  // namespace cub
