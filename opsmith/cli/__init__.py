@@ -1,5 +1,7 @@
 """The `opsmith` command: parses arguments, calls the library, and prints results."""
 
+import atexit
+import gc
 import sys
 
 
@@ -23,4 +25,6 @@ def main() -> None:
             "pip install 'opsmith[build]'"
         )
 
+    # Python would end with a look for garbage among all that torch imports: half a second.
+    atexit.register(gc.freeze)
     app(prog_name="opsmith")

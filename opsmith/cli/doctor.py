@@ -90,15 +90,11 @@ def table(findings: list[Finding]) -> Table:
         mark, style = ("✓", "green") if finding.ok else ("–", "yellow")
         if finding.essential and not finding.ok:
             mark, style = "✗", "red"
-        detail = ". ".join(part for part in (finding.note, finding.remedy) if part)
+        detail = ". ".join(filter(None, (finding.note, finding.remedy))).replace("[", r"\[")
         drawn.add_row(
-            f"[{style}]{mark}[/]", finding.name, finding.version, finding.used_for, _plain(detail)
+            f"[{style}]{mark}[/]", finding.name, finding.version, finding.used_for, detail
         )
     return drawn
-
-
-def _plain(text: str) -> str:
-    return text.replace("[", r"\[")
 
 
 def _python() -> Finding:

@@ -138,7 +138,7 @@ def signature_of(
         if mutated not in known:
             refuse(
                 f"mutates_args names {mutated!r}, which is not a parameter; there are "
-                f"{_list(known)}"
+                f"{', '.join(map(repr, sorted(known))) or 'none'}"
             )
 
     try:
@@ -164,10 +164,6 @@ def signature_of(
     )
     checking.check(signature, refuse)
     return signature
-
-
-def _list(names: Collection[str]) -> str:
-    return ", ".join(repr(name) for name in sorted(names)) or "none"
 
 
 def _told_of_each_other(parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:

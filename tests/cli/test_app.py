@@ -44,6 +44,19 @@ def test_python_m_opsmith_is_the_same_command():
     assert run("-m", "opsmith", "--version").stdout == f"opsmith {opsmith.__version__}\n"
 
 
+@pytest.mark.parametrize(("command", "code"), [("--version", 0), ("frobnicate", 2)])
+def test_a_command_looks_for_no_garbage_at_its_end_and_ends_as_every_python(command, code):
+    script = f"""
+import atexit, gc, sys
+atexit.register(lambda: print(gc.get_freeze_count() > 1000))
+sys.argv = ["opsmith", {command!r}]
+from opsmith.cli import main
+main()
+"""
+    done = run("-c", script)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (code, "True")
+
+
 def test_an_unknown_command_is_a_usage_error(cli):
     outcome = cli("frobnicate")
     assert outcome.code == 2
