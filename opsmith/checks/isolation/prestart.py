@@ -32,9 +32,7 @@ def begun(count: int, serve: Serve) -> Iterator[None]:
             `faster`.
     """
     for _ in range(count):
-        # A worker sees the end of this process only if no other holds the pipe to it.
-        hide = tuple(own for one, _ in _begun for own in one.descriptors)
-        found = Supervised(fork(serve, hide, session=True))
+        found = Supervised(fork(serve, session=True))
         found.begin()
         _begun.append((found, _finds()))
     try:

@@ -20,6 +20,9 @@ from opsmith.system.processes.supervisor import Serve, leave_after, supervise
 
 #: Seconds between two looks at a fork while waiting for its end.
 _LOOK_SECONDS = 0.001
+#: The descriptors of this process that lead to processes it started. A fork closes them: a process
+#: sees the end of this one only if no other holds the pipe to it.
+LEADING: list[int] = []
 
 
 class Process(Protocol):
@@ -54,14 +57,12 @@ class Channel:
     Attributes:
         requests: the descriptor from which the supervisor reads requests.
         answers: the descriptor to which the supervisor writes answers.
-        others: the other ends of both pipes.
         folder: the folder for temporary files.
         output: the descriptor of a file without a name, for printed text.
     """
 
     requests: int
     answers: int
-    others: tuple[int, int]
     folder: Path
     output: int
 
@@ -171,7 +172,7 @@ def fork(serve: Serve, hide: tuple[int, ...] = (), *, session: bool = False) -> 
 
     Args:
         serve: function that the supervisor's children run.
-        hide: descriptors of this process that the fork closes, to hide them from kernels.
+        hide: further descriptors of this process that the fork closes, to hide them from kernels.
         session: whether the fork gets a session of its own, so that Ctrl-C does not reach it.
     """
 
@@ -182,8 +183,9 @@ def fork(serve: Serve, hide: tuple[int, ...] = (), *, session: bool = False) -> 
             os.dup2(channel.requests, 0)
             os.dup2(channel.output, 1)
             os.dup2(channel.output, 2)
-            for descriptor in (channel.requests, channel.output, *channel.others, *hide):
+            for descriptor in (channel.requests, *LEADING, *hide):
                 os.close(descriptor)
+            LEADING.clear()
             supervise(channel.answers, channel.folder, None, serve)
 
         process = os.fork()

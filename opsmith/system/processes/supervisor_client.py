@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opsmith.system.processes.launch import Channel, Launch, Process
+from opsmith.system.processes.launch import LEADING, Channel, Launch, Process
 from opsmith.system.processes.memory import MemoryBound
 from opsmith.system.scratch import make_again, make_scratch, remove
 from opsmith.system.stopwatch import spending
@@ -246,11 +246,9 @@ class Supervised:
         os.set_blocking(self._requests, False)
         self._output = new_output()
         self._pending, self._said, self._ready = bytearray(), 0, False
-        others = (self._requests, self._answers)
+        LEADING.extend(self.descriptors)
         try:
-            self._process = self._launch(
-                Channel(theirs, to_answer, others, self._folder, self._output)
-            )
+            self._process = self._launch(Channel(theirs, to_answer, self._folder, self._output))
         finally:
             os.close(theirs)
             os.close(to_answer)
@@ -286,6 +284,7 @@ class Supervised:
         if self._process is None:
             return
         requests, self._requests = self._requests, -1
+        LEADING.remove(requests)
         os.close(requests)
         if not self._ready:
             # The supervisor is still importing, and has started no other process yet.
@@ -298,8 +297,9 @@ class Supervised:
             self._end_child()
             self._process.wait()
         self._child = None
-        os.close(self._answers)
-        os.close(self._output)
+        for descriptor in (self._answers, self._output):
+            LEADING.remove(descriptor)
+            os.close(descriptor)
         self._output = -1
         self._process = None
         make_again(self._folder)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from opsmith.checks.isolation.forked_probe import Copy
+from opsmith.system.processes.launch import _Fork
 
 
 def ends(call):
@@ -58,6 +59,22 @@ def test_nothing_is_left_of_a_copy_that_was_ended():
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
     copy.end()
+
+
+def test_a_copy_ends_by_itself_while_a_later_one_lives(copy, monkeypatch):
+    killed = []
+    monkeypatch.setattr(_Fork, "kill", lambda fork: killed.append(os.kill(fork.pid, 9)))
+    first = process_of(copy)
+    later = Copy(ends, 60)
+    try:
+        assert process_of(later) != first
+        copy.stop()
+        assert not killed  # the later one holds no pipe to it, whose end it waits for
+        assert copy.answers([1]) == later.answers([1]) == [True]
+    finally:
+        later.end()
+    copy.end()
+    assert not killed
 
 
 @pytest.mark.slow
