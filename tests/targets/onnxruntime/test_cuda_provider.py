@@ -29,6 +29,7 @@ from opsmith import ArtifactError, ExportError
 from opsmith.kernels import KernelSource, Recipe
 from opsmith.kernels.languages.triton import TritonKernel, compiling
 from opsmith.kernels.languages.triton import language as triton_language
+from opsmith.kernels.libraries.loaded_library import calls_in
 from opsmith.targets.onnxruntime import library
 from opsmith.targets.onnxruntime.proofs import SingleNode
 from opsmith.targets.onnxruntime.providers import PROVIDERS
@@ -61,9 +62,10 @@ def run(provider: ctypes.CDLL) -> Callable[..., list[Tensor]]:
     def call(operator: opsmith.Operator, **arguments: Any) -> list[Tensor]:
         path = library.build(library.kernel_of(operator, "cuda"))
         provider.use(str(path).encode(), operator.signature.namespace.encode())
-        before = library.calls(path, operator.signature, "cuda")
+        kernel = ctypes.CDLL(str(path))
+        before = calls_in(kernel, operator.signature, "cuda")
         results = SingleNode(operator, provider.path, "cpu", arguments)(arguments)
-        assert library.calls(path, operator.signature, "cuda") == before + 1
+        assert calls_in(kernel, operator.signature, "cuda") == before + 1
         return results
 
     return call
@@ -214,7 +216,7 @@ def test_an_artifact_for_cuda_has_the_kernels_of_both_devices_and_runs_where_onl
     (found,) = session.run(None, {"x": X.numpy(), "index": INDEX.numpy()})
     np.testing.assert_allclose(found, (2 * X)[INDEX] * 0.5 + 1)
     on_cpu = artifact.folder / "operators" / "ort_cuda.pick.so"
-    assert library.calls(on_cpu, ops.pick.signature) == 1
+    assert calls_in(ctypes.CDLL(str(on_cpu)), ops.pick.signature, "cpu") == 1
 
 
 def test_a_session_for_cuda_without_it_says_so(tmp_path):
