@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from opsmith import kernels
 from opsmith.compat.torch_dispatch import key_set, passing_over
 from opsmith.errors import DeclarationError
-from opsmith.operators.core.arguments import dtype_name, each_tensor
+from opsmith.operators.core.arguments import dtype_name, each_tensor, map_tensors
 from opsmith.signature import Parameter, Signature
 from opsmith.signature.dtypes import FLOATING
 
@@ -141,11 +142,7 @@ def _casting_kernel(
     def kernel(_keyset: object, *args: object, **kwargs: object) -> object:
         arguments = operator.arguments(args, kwargs)
         for name, dtype in targets(arguments).items():
-            value = arguments[name]
-            if isinstance(value, list | tuple):
-                arguments[name] = [_cast(item, dtype) for item in value]
-            elif value is not None:
-                arguments[name] = _cast(value, dtype)
+            arguments[name] = map_tensors(arguments[name], partial(_cast, dtype=dtype))
         with passing_over(exclude):
             return operator(**arguments)
 

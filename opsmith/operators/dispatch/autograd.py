@@ -134,11 +134,7 @@ def _detached(operator: Operator, args: Args, kwargs: Arguments) -> tuple[Value,
     """Return a call's arguments with the tensors detached that are declared `NonDifferentiable`."""
     arguments = operator.arguments(args, kwargs)
     for name in operator.signature.nondifferentiable:
-        value = arguments[name]
-        if isinstance(value, list | tuple):
-            arguments[name] = [item.detach() for item in value]
-        elif value is not None:
-            arguments[name] = value.detach()
+        arguments[name] = map_tensors(arguments[name], lambda tensor: tensor.detach())
     return operator.split(arguments)
 
 
