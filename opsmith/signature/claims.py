@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
-from opsmith.signature.dtypes import COMPLEX, FLOATING
 from opsmith.signature.items import item_hint
 from opsmith.signature.model import Signature
-from opsmith.signature.parameters import TensorType
 from opsmith.signature.sizes import expressions
 from opsmith.signature.sizes.shapes import Fixed
 
@@ -86,16 +84,11 @@ def _sums(signature: Signature, refuse: Callable[[str], NoReturn]) -> None:
                 refuse(f"linear_in names {name!r}, which is no tensor argument; there are {there}")
             if parameter.mutated:
                 refuse(f"linear_in names {name!r}, which the operator writes into")
-            if not _inexact(parameter.tensor_type):
+            if not parameter.inexact:
                 refuse(f"linear_in names {name!r}, and {parameter.type} is not floating point")
         for result in signature.results:
-            if not _inexact(result.tensor_type):
+            if not result.inexact:
                 refuse(
                     f"linear_in names {group[0]!r}, and the result {result.type} is not floating "
                     "point"
                 )
-
-
-def _inexact(type_: TensorType) -> bool:
-    """Return whether a tensor may be of a floating or complex dtype."""
-    return bool(set(type_.dtypes.names) & {*FLOATING, *COMPLEX})

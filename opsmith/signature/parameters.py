@@ -8,7 +8,7 @@ from typing import Literal
 
 from opsmith.signature.annotations import Selects
 from opsmith.signature.constraints import Column, Constraint, ValueRange, range_limits
-from opsmith.signature.dtypes import INTEGRAL, DTypes
+from opsmith.signature.dtypes import COMPLEX, FLOATING, INTEGRAL, DTypes
 from opsmith.signature.sizes.expressions import AnySize, Expression, Name
 from opsmith.signature.sizes.shapes import Dim, Fixed, Shape
 from opsmith.untyped import Arguments, Value
@@ -123,6 +123,12 @@ class Typed:
     def dims(self) -> tuple[Dim, ...]:
         """The dimensions of `shape`; none if there is no shape."""
         return self.shape.dims if self.shape is not None else ()
+
+    @property
+    def inexact(self) -> bool:
+        """Return whether `tensor_type` may have a floating-point or complex dtype."""
+        type_ = self.tensor_type
+        return type_ is not None and not {*FLOATING, *COMPLEX}.isdisjoint(type_.dtypes.names)
 
     @property
     def computed(self) -> list[Expression]:

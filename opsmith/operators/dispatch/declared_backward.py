@@ -198,15 +198,13 @@ def _compare_gradients(signature: Signature, backward: str, given: Sequence[Give
     names = _names_for(_GRAD, signature)
     owners: list[Result | Parameter] = [*signature.results, *signature.mutated]
     for position, owner in enumerate(owners):
-        type_ = owner.tensor_type
-        inexact = type_ is not None and set(type_.dtypes.names) & {*FLOATING, *COMPLEX}
         kind = "argument" if isinstance(owner, Parameter) else "result"
         if position in taken and not owner.differentiable:
             raise DeclarationError(
                 f"{what} takes {names[position]!r}, and the {kind} {owner.name!r} is declared "
                 "NonDifferentiable. Leave out the parameter, or the mark."
             )
-        if position not in taken and owner.differentiable and inexact:
+        if position not in taken and owner.differentiable and owner.inexact:
             raise DeclarationError(
                 f"{what} does not take {names[position]!r}, so that a gradient of the {kind} "
                 f"{owner.name!r} would be lost. Take it, or declare that there is none: "
@@ -219,8 +217,7 @@ def _require_gradients(signature: Signature, found: Mapping[str, int]) -> None:
     for parameter in signature.parameters:
         if parameter.name in found or parameter.keyword_only or not parameter.differentiable:
             continue
-        type_ = parameter.tensor_type
-        if type_ is not None and set(type_.dtypes.names) & {*FLOATING, *COMPLEX}:
+        if parameter.inexact:
             raise DeclarationError(
                 f"{signature.qualname}: register_backward: grads names no gradient of "
                 f"{parameter.name!r}, which would be lost. Name the backward's result that is the "
