@@ -43,24 +43,12 @@ class Attributes {
     return true;
   }
   bool get(const char* name, std::string& value) const {
-    size_t size = 0;
-    // Without a place to write, returns the size that the text and its final zero need.
-    if (!succeeds(api().KernelInfoGetAttribute_string(info_, name, nullptr, &size))) return false;
-    value.resize(size);
-    if (!succeeds(api().KernelInfoGetAttribute_string(info_, name, value.data(), &size))) {
-      return false;
-    }
-    value.resize(std::strlen(value.c_str()));
+    if (!read(api().KernelInfoGetAttribute_string, name, value)) return false;
+    value.resize(std::strlen(value.c_str()));  // without the final zero
     return true;
   }
   bool get(const char* name, std::vector<int64_t>& values) const {
-    size_t count = 0;
-    if (!succeeds(api().KernelInfoGetAttributeArray_int64(info_, name, nullptr, &count))) {
-      return false;
-    }
-    values.resize(count);
-    return count == 0 ||
-           succeeds(api().KernelInfoGetAttributeArray_int64(info_, name, values.data(), &count));
+    return read(api().KernelInfoGetAttributeArray_int64, name, values);
   }
   bool get(const char* name, std::vector<uint8_t>& values) const {
     std::vector<int64_t> numbers;
@@ -70,21 +58,22 @@ class Attributes {
     return true;
   }
   bool get(const char* name, std::vector<double>& values) const {
-    size_t count = 0;
-    if (!succeeds(api().KernelInfoGetAttributeArray_float(info_, name, nullptr, &count))) {
-      return false;
-    }
-    std::vector<float> narrow(count);
-    if (count != 0 &&
-        !succeeds(api().KernelInfoGetAttributeArray_float(info_, name, narrow.data(), &count))) {
-      return false;
-    }
+    std::vector<float> narrow;
+    if (!read(api().KernelInfoGetAttributeArray_float, name, narrow)) return false;
     values = exact(name);
     if (values.size() != narrow.size()) values.assign(narrow.begin(), narrow.end());
     return true;
   }
 
  private:
+  // Reads several numbers, or a text. Without a place to write, `get` returns their count.
+  template <typename Get, typename Items>
+  bool read(Get* get, const char* name, Items& items) const {
+    size_t count = 0;
+    if (!succeeds(get(info_, name, nullptr, &count))) return false;
+    items.resize(count);
+    return count == 0 || succeeds(get(info_, name, items.data(), &count));
+  }
   // Reads the attribute with the exact numbers as text, if 32 bits would round them.
   std::vector<double> exact(const char* name) const {
     std::string text;
