@@ -5,14 +5,9 @@
 
 namespace opsmith::detail {
 
-inline std::span<const int64_t> to_span(raw_ints raw) {
-  return {raw.items, static_cast<size_t>(raw.count)};
-}
-inline std::span<const double> to_span(raw_floats raw) {
-  return {raw.items, static_cast<size_t>(raw.count)};
-}
-inline std::span<const uint8_t> to_span(raw_bools raw) {
-  return {raw.items, static_cast<size_t>(raw.count)};
+template <typename Raw>
+auto to_span(Raw raw) {
+  return std::span(raw.items, static_cast<size_t>(raw.count));
 }
 
 template <typename T, size_t N, typename Raw>
@@ -39,10 +34,8 @@ std::optional<Enum> to_optional_choice(raw_string raw,
   return raw.data != nullptr ? std::optional(to_choice<Enum>(raw, choices)) : std::nullopt;
 }
 
-inline std::optional<int64_t> to_optional(raw_optional_int raw) {
-  return raw.present ? std::optional(raw.value) : std::nullopt;
-}
-inline std::optional<double> to_optional(raw_optional_float raw) {
+template <typename Raw>
+auto to_optional(Raw raw) {
   return raw.present ? std::optional(raw.value) : std::nullopt;
 }
 inline std::optional<bool> to_optional(raw_optional_bool raw) {

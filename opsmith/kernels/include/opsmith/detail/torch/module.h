@@ -31,10 +31,11 @@ struct Held<at::Tensor> {
       : held(value.isNone() ? at::Tensor() : value.toTensor()) {}
   at::Tensor held;
 };
-template <>
-struct Held<bool> {
-  explicit Held(const c10::IValue& value) : held(value.toBool()) {}
-  bool held;
+template <typename T>
+struct Held<T, std::enable_if_t<std::is_same_v<T, bool> || std::is_same_v<T, std::string> ||
+                                std::is_same_v<T, at::Scalar>>> {
+  explicit Held(const c10::IValue& value) : held(value.to<T>()) {}
+  T held;
 };
 template <typename T>
 struct Held<T, std::enable_if_t<std::is_integral_v<T> && !std::is_same_v<T, bool>>> {
@@ -48,16 +49,6 @@ template <typename T>
 struct Held<T, std::enable_if_t<std::is_floating_point_v<T>>> {
   explicit Held(const c10::IValue& value) : held(static_cast<T>(value.toScalar().toDouble())) {}
   T held;
-};
-template <>
-struct Held<std::string> {
-  explicit Held(const c10::IValue& value) : held(value.toStringRef()) {}
-  std::string held;
-};
-template <>
-struct Held<at::Scalar> {
-  explicit Held(const c10::IValue& value) : held(value.toScalar()) {}
-  at::Scalar held;
 };
 template <typename T>
 struct Held<std::optional<T>, std::void_t<decltype(Held<T>::held)>> {
