@@ -7,7 +7,6 @@
 // (sources with their own TORCH_LIBRARY block) it uses PyTorch's C++ interface.
 #include "gate.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <opsmith/detail/arguments.h>
@@ -24,7 +23,6 @@ namespace {
 
 using opsmith::DLTensor;
 using opsmith::opsmith_argument;
-using opsmith::opsmith_context;
 
 DLTensor describe(const at::TensorBase& tensor) {
   const opsmith::aten::Numbers& numbers = opsmith::aten::numbers();
@@ -104,29 +102,6 @@ class Arguments {
   c10::SmallVector<DLTensor, 8> tensors_;
   c10::SmallVector<int64_t, 16> scalars_;
   std::vector<std::unique_ptr<std::byte[]>> sequences_;
-};
-
-// The resources of the comparison: threads, and a buffer for its message.
-class Call {
- public:
-  Call() {
-    context_.self = this;
-    context_.parallel_for = &parallel_for;
-    context_.num_threads = [](void*) -> int32_t { return at::get_num_threads(); };
-    context_.fail = [](void* self, const char* message, uint64_t size) {
-      static_cast<Call*>(self)->message.assign(message, size);
-    };
-  }
-  const opsmith_context* context() const { return &context_; }
-  std::string message;
-
- private:
-  static void parallel_for(void*, int64_t begin, int64_t end, int64_t grain,
-                           void (*body)(int64_t, int64_t, void*), void* state) {
-    at::parallel_for(begin, end, grain,
-                     [=](int64_t first, int64_t last) { body(first, last, state); });
-  }
-  opsmith_context context_{};
 };
 
 // One device's kernel: the form in which it needs each argument, and how often it was called.
@@ -305,8 +280,8 @@ class Gate final : public c10::OperatorKernel {
   void compare(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
     const size_t count = op.schema().arguments().size();
     const Arguments arguments(at::ArrayRef<c10::IValue>(stack).slice(stack.size() - count));
-    Call call;
-    if (check_(arguments.data(), call.context()) != 0) throw std::runtime_error(call.message);
+    const opsmith::aten::Call call({opsmith::device_cpu, 0});
+    if (check_(arguments.data(), call.context()) != 0) throw std::runtime_error(call.message());
   }
 
   opsmith::opsmith_check_arguments check_;

@@ -64,6 +64,7 @@ class CallContext {
   }
 
   const opsmith_context* context() const { return &context_; }
+  const std::string& message() const { return message_; }
 
   // Lets the kernel allocate results: `allocate(position, dtype, ndim, sizes)` returns a DLTensor*,
   // or throws.
