@@ -118,19 +118,12 @@ void fill(const detail::Policy& policy, Out first, Out last, const T& value) {
   fill_n(policy, first, detail::between(first, last), value);
 }
 
-template <typename Out, typename T, typename Step>
-void sequence(const detail::Policy& policy, Out first, Out last, T begin, Step step) {
+template <typename Out, typename T = detail::ItemOf<Out>, typename Step = T>
+void sequence(const detail::Policy& policy, Out first, Out last, T begin = T(0),
+              Step step = Step(1)) {
   using Value = detail::ItemOf<Out>;
   detail::written(policy, "thrust::sequence", detail::between(first, last), first,
                   [=](uint64_t i) { return static_cast<Value>(begin + static_cast<T>(i) * step); });
-}
-template <typename Out, typename T>
-void sequence(const detail::Policy& policy, Out first, Out last, T begin) {
-  sequence(policy, first, last, begin, T(1));
-}
-template <typename Out>
-void sequence(const detail::Policy& policy, Out first, Out last) {
-  sequence(policy, first, last, detail::ItemOf<Out>(0));
 }
 
 template <typename Out, typename Function>
@@ -203,20 +196,12 @@ T transform_reduce(const detail::Policy& policy, In first, In last, Function fun
       policy, "thrust::transform_reduce", detail::between(first, last), initial,
       [=](uint64_t i) mutable { return function(from[i]); }, combine);
 }
-template <typename In, typename T, typename Operator>
-T reduce(const detail::Policy& policy, In first, In last, T initial, Operator combine) {
+template <typename In, typename T = detail::ItemOf<In>, typename Operator = plus<T>>
+T reduce(const detail::Policy& policy, In first, In last, T initial = {}, Operator combine = {}) {
   const auto from = detail::raw(first);
   return detail::folded(
       policy, "thrust::reduce", detail::between(first, last), initial,
       [=](uint64_t i) { return from[i]; }, combine);
-}
-template <typename In, typename T>
-T reduce(const detail::Policy& policy, In first, In last, T initial) {
-  return reduce(policy, first, last, initial, plus<T>());
-}
-template <typename In>
-auto reduce(const detail::Policy& policy, In first, In last) {
-  return reduce(policy, first, last, detail::ItemOf<In>{});
 }
 
 template <typename In, typename Other, typename T>
@@ -243,8 +228,8 @@ ptrdiff_t count(const detail::Policy& policy, In first, In last, const T& value)
   return count_if(policy, first, last, [=](const auto& item) { return item == value; });
 }
 
-template <typename In, typename Less>
-In min_element(const detail::Policy& policy, In first, In last, Less less) {
+template <typename In, typename Less = thrust::less<>>
+In min_element(const detail::Policy& policy, In first, In last, Less less = {}) {
   const auto from = detail::raw(first);
   const uint64_t count = detail::between(first, last);
   const auto least = [=](uint64_t* result) mutable {
@@ -257,70 +242,43 @@ In min_element(const detail::Policy& policy, In first, In last, Less less) {
   return first +
          static_cast<ptrdiff_t>(detail::returned<uint64_t>(policy, "thrust::min_element", least));
 }
-template <typename In>
-In min_element(const detail::Policy& policy, In first, In last) {
-  return min_element(policy, first, last, thrust::less<>());
-}
-template <typename In, typename Less>
-In max_element(const detail::Policy& policy, In first, In last, Less less) {
+template <typename In, typename Less = thrust::less<>>
+In max_element(const detail::Policy& policy, In first, In last, Less less = {}) {
   const auto more = [=](const auto& a, const auto& b) mutable { return less(b, a); };
   return min_element(policy, first, last, more);
-}
-template <typename In>
-In max_element(const detail::Policy& policy, In first, In last) {
-  return max_element(policy, first, last, thrust::less<>());
 }
 
 // --- scans and sorts -----------------------------------------------------------------------------
 
-template <typename In, typename Out, typename Operator>
-Out inclusive_scan(const detail::Policy& policy, In first, In last, Out out, Operator combine) {
+template <typename In, typename Out, typename Operator = plus<>>
+Out inclusive_scan(const detail::Policy& policy, In first, In last, Out out,
+                   Operator combine = {}) {
   using T = detail::ItemOf<In>;
   const uint64_t count = detail::between(first, last);
   detail::scan<T>(policy, "thrust::inclusive_scan", detail::raw(first), detail::raw(out), count,
                   nullptr, combine);
   return out + static_cast<ptrdiff_t>(count);
 }
-template <typename In, typename Out>
-Out inclusive_scan(const detail::Policy& policy, In first, In last, Out out) {
-  return inclusive_scan(policy, first, last, out, plus<>());
-}
-template <typename In, typename Out, typename T, typename Operator>
-Out exclusive_scan(const detail::Policy& policy, In first, In last, Out out, T initial,
-                   Operator combine) {
+template <typename In, typename Out, typename T = detail::ItemOf<In>, typename Operator = plus<>>
+Out exclusive_scan(const detail::Policy& policy, In first, In last, Out out, T initial = {},
+                   Operator combine = {}) {
   const uint64_t count = detail::between(first, last);
   detail::scan<T>(policy, "thrust::exclusive_scan", detail::raw(first), detail::raw(out), count,
                   &initial, combine);
   return out + static_cast<ptrdiff_t>(count);
 }
-template <typename In, typename Out, typename T>
-Out exclusive_scan(const detail::Policy& policy, In first, In last, Out out, T initial) {
-  return exclusive_scan(policy, first, last, out, initial, plus<>());
-}
-template <typename In, typename Out>
-Out exclusive_scan(const detail::Policy& policy, In first, In last, Out out) {
-  return exclusive_scan(policy, first, last, out, detail::ItemOf<In>{});
-}
 
-#define OPSMITH_THRUST_SORT(prefix, stable)                                                      \
-  template <typename Keys, typename Less>                                                        \
-  void prefix##sort(const detail::Policy& policy, Keys first, Keys last, Less less) {            \
-    detail::sort(policy, "thrust::" #prefix "sort", detail::between(first, last),                \
-                 detail::raw(first), nullptr, less, stable);                                     \
-  }                                                                                              \
-  template <typename Keys>                                                                       \
-  void prefix##sort(const detail::Policy& policy, Keys first, Keys last) {                       \
-    thrust::prefix##sort(policy, first, last, less<>());                                         \
-  }                                                                                              \
-  template <typename Keys, typename Values, typename Less>                                       \
-  void prefix##sort_by_key(const detail::Policy& policy, Keys first, Keys last, Values values,   \
-                           Less less) {                                                          \
-    detail::sort(policy, "thrust::" #prefix "sort_by_key", detail::between(first, last),         \
-                 detail::raw(first), detail::raw(values), less, stable);                         \
-  }                                                                                              \
-  template <typename Keys, typename Values>                                                      \
-  void prefix##sort_by_key(const detail::Policy& policy, Keys first, Keys last, Values values) { \
-    thrust::prefix##sort_by_key(policy, first, last, values, less<>());                          \
+#define OPSMITH_THRUST_SORT(prefix, stable)                                                    \
+  template <typename Keys, typename Less = thrust::less<>>                                     \
+  void prefix##sort(const detail::Policy& policy, Keys first, Keys last, Less less = {}) {     \
+    detail::sort(policy, "thrust::" #prefix "sort", detail::between(first, last),              \
+                 detail::raw(first), nullptr, less, stable);                                   \
+  }                                                                                            \
+  template <typename Keys, typename Values, typename Less = thrust::less<>>                    \
+  void prefix##sort_by_key(const detail::Policy& policy, Keys first, Keys last, Values values, \
+                           Less less = {}) {                                                   \
+    detail::sort(policy, "thrust::" #prefix "sort_by_key", detail::between(first, last),       \
+                 detail::raw(first), detail::raw(values), less, stable);                       \
   }
 OPSMITH_THRUST_SORT(, false)
 OPSMITH_THRUST_SORT(stable_, true)
@@ -352,8 +310,8 @@ It remove_if(const detail::Policy& policy, It first, It last, Predicate predicat
                      policy, "thrust::remove_if", data, data, detail::between(first, last),
                      [=](uint64_t i) mutable { return !predicate(data[i]); }));
 }
-template <typename It, typename Equal>
-It unique(const detail::Policy& policy, It first, It last, Equal equal) {
+template <typename It, typename Equal = equal_to<>>
+It unique(const detail::Policy& policy, It first, It last, Equal equal = {}) {
   const auto data = detail::raw(first);
   const uint64_t items = detail::between(first, last);
   const auto distinct = [=](uint64_t* result) mutable {
@@ -365,10 +323,6 @@ It unique(const detail::Policy& policy, It first, It last, Equal equal) {
   };
   return first +
          static_cast<ptrdiff_t>(detail::returned<uint64_t>(policy, "thrust::unique", distinct));
-}
-template <typename It>
-It unique(const detail::Policy& policy, It first, It last) {
-  return unique(policy, first, last, equal_to<>());
 }
 template <typename Keys, typename Values>
 pair<Keys, Values> unique_by_key(const detail::Policy& policy, Keys first, Keys last,
