@@ -38,7 +38,13 @@ from opsmith.checks.trial.trial import Trial
 from opsmith.errors import BuildError
 from opsmith.kernels import KernelSource, Library
 from opsmith.operators import Operator
-from opsmith.operators.core.arguments import dtype_name, map_tensors, output_names, with_own_lists
+from opsmith.operators.core.arguments import (
+    dtype_name,
+    map_named_tensors,
+    map_tensors,
+    output_names,
+    with_own_lists,
+)
 from opsmith.operators.defined import DefinedOperator
 from opsmith.operators.dispatch.declared_backward import DeclaredBackward
 from opsmith.signature.dtype_variables import parts
@@ -129,18 +135,12 @@ class ExactComparison:
         """Return the kernel's results, and the reference's with their names."""
         del case
         mode = ExactReference()
-        given = {
-            name: map_tensors(value, lambda one: _drawn(mode, one, draw))
-            for name, value in arguments.items()
-        }
+        given = map_named_tensors(arguments, lambda _, one: _drawn(mode, one, draw))
         with _in_field(mode, draw), torch.no_grad():
             returned, results = run_reference(self.trial.operator, given)
         found = [mode.array(one) if one.is_floating_point() else one for one in results]
         names = output_names(self.trial.signature, returned, arguments)
-        taken = {
-            name: map_tensors(value, lambda one: _elements(one, draw))
-            for name, value in arguments.items()
-        }
+        taken = map_named_tensors(arguments, lambda _, one: _elements(one, draw))
         return self.call(taken, draw), list(zip(names, found, strict=True))
 
     def call(self, arguments: Mapping[str, Any], draw: int) -> list[Any]:
@@ -176,10 +176,7 @@ class GradientComparison(ExactComparison):
         declared = _declared(self.trial)
         assert declared is not None
         mode = ExactReference()
-        given = {
-            name: map_tensors(value, lambda one: _drawn(mode, one, draw))
-            for name, value in arguments.items()
-        }
+        given = map_named_tensors(arguments, lambda _, one: _drawn(mode, one, draw))
         own, leaves = leaves_of(given, signature)
         with _in_field(mode, draw), torch.enable_grad():
             own = with_copies_to_write(signature, with_own_lists(own))
