@@ -186,13 +186,7 @@ def cuda_on_cpu(trial: Trial) -> None:
     trial.each(one, dtypes=dtypes, examples=trial.some(3))
     for cohort, dtype in () if trial.cases.only_registered else _cohorts(trial, dtypes):
         trial.attribution.wrong, trial.counts.cohort = cohort.code, cohort.name
-        trial.each(
-            one,
-            dtypes=(dtype,),
-            wanted=cohort.wanted,
-            examples=cohort.examples,
-            registered_cases=False,
-        )
+        trial.sample(one, cohort.wanted, cohort.examples, dtype)
     if not trial.cases.only_registered:
         _only_launch(trial, build)
     if not reproducible:
@@ -251,13 +245,7 @@ def _only_launch(trial: Trial, build: harness.Build) -> None:
             trial.counts.cohort = cohort
             forced = {name: size} if wished else _emptied(trial.signature, name)
             wanted = Wanted(sizes=(2, 1, 3), forced=forced, max_elements=1 << 20)
-            trial.each(
-                launched,
-                dtypes=(trial.subject.favourite,),
-                wanted=wanted,
-                examples=1,
-                registered_cases=False,
-            )
+            trial.sample(launched, wanted, 1)
 
 
 def _emptied(signature: Signature, name: str) -> dict[str, int]:

@@ -125,13 +125,7 @@ def bounds(trial: Trial) -> None:
     # A kernel may leave out what is small, or nothing but zeros.
     for wanted in (Wanted(sizes=(0, 1)), Wanted(values="zeros")):
         trial.attribution.wrong = "OPS-VALUE-ZERO" if wanted.values else ""
-        trial.each(
-            one,
-            dtypes=(trial.subject.favourite,),
-            wanted=wanted,
-            examples=trial.some(8),
-            registered_cases=False,
-        )
+        trial.sample(one, wanted, trial.some(8))
 
 
 def _must_be_written(name: str, first: Tensor, second: Tensor) -> None:
@@ -198,13 +192,7 @@ def schedules(trial: Trial) -> None:
     trial.each(every_way, examples=trial.some(3))
     if not cut:
         # Few samples may all be too small to be cut.
-        trial.each(
-            every_way,
-            dtypes=(trial.subject.favourite,),
-            wanted=Wanted(sizes=_SPLIT_SIZES),
-            examples=_SPLIT_SAMPLES,
-            registered_cases=False,
-        )
+        trial.sample(every_way, Wanted(sizes=_SPLIT_SIZES), _SPLIT_SAMPLES)
     if not cut:
         trial.notes.append("the kernel never calls parallel_for with more than one item")
 

@@ -89,9 +89,7 @@ def triton_interpreter(trial: Trial) -> None:
         ):
             families.append((cohort.wanted, cohort.examples))
         for wanted, examples in families:
-            trial.each(
-                one, dtypes=favourite, wanted=wanted, examples=examples, registered_cases=False
-            )
+            trial.sample(one, wanted, examples, dtypes[0])
     if not reproducible:
         trial.notes.append("not reproducible: the last bits depend on the order of the programs")
 

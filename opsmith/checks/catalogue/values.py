@@ -35,7 +35,6 @@ from opsmith.checks.trial.trial import Trial
 from opsmith.operators.core.arguments import every_tensor_in
 from opsmith.signature import NO_DEFAULT, Parameter
 from opsmith.signature.dtype_variables import parts
-from opsmith.signature.sizes.shapes import Variadic
 from opsmith.signature.solving.fitting import Fitting
 
 #: Layouts that the author's cases are tried in too.
@@ -158,13 +157,7 @@ def _every_cohort(trial: Trial) -> None:
                 continue
             before = trial.counts.ran
             trial.attribution.wrong, trial.counts.cohort = cohort.code, cohort.name
-            trial.each(
-                lambda case: _agrees(trial, case),
-                dtypes=(dtype,),
-                wanted=cohort.wanted,
-                examples=examples,
-                registered_cases=False,
-            )
+            trial.sample(lambda case: _agrees(trial, case), cohort.wanted, examples, dtype)
             counts[cohort.name] = counts.get(cohort.name, 0) + trial.counts.ran - before
         for name in cohorts.OWED:
             if name not in counts:
@@ -291,8 +284,7 @@ def _most_dimensions(parameter: Parameter) -> float:
     type_ = parameter.tensor_type
     if type_ is None or type_.shape is None:
         return math.inf
-    dims = type_.shape.dims
-    return math.inf if any(isinstance(dim, Variadic) for dim in dims) else len(dims)
+    return math.inf if type_.shape.variadic is not None else type_.shape.rank
 
 
 @define_check(
@@ -318,21 +310,10 @@ def empty_sizes(trial: Trial) -> None:
             if not fitting.fits(name, size, {}, {}):
                 continue
             trial.counts.cohort = f"{name}={size}"
-            trial.each(
-                lambda case: _agrees(trial, case),
-                dtypes=dtypes,
-                wanted=Wanted(sizes=(2, 3, 1, 0, 4), forced={name: size}),
-                examples=3,
-                registered_cases=False,
-            )
+            wanted = Wanted(sizes=(2, 3, 1, 0, 4), forced={name: size})
+            trial.sample(lambda case: _agrees(trial, case), wanted, 3)
     trial.counts.cohort = "every size 0 or 1"
-    trial.each(
-        lambda case: _agrees(trial, case),
-        dtypes=dtypes,
-        wanted=Wanted(sizes=(0, 1)),
-        examples=8,
-        registered_cases=False,
-    )
+    trial.sample(lambda case: _agrees(trial, case), Wanted(sizes=(0, 1)), 8)
     refusal = trial.counts.refusal
     trial.need(
         trial.counts.ran or not refusal, f"the reference refuses every size of 0 and 1: {refusal}"

@@ -88,8 +88,7 @@ def tell_sizes(trial: Trial, failure: Failure, body: Callable[[Case], None]) -> 
     def draw(examples: int, forced: Facts, sizes: Sequence[int] = SIZES) -> None:
         most = max(_ELEMENTS, 2 * case.numel)
         wanted = Wanted(sizes=tuple(sizes), forced=forced, max_elements=most, inexact=True)
-        dtypes = (case.dtype,)
-        trial.each(tried, dtypes=dtypes, wanted=wanted, examples=examples, registered_cases=False)
+        trial.sample(tried, wanted, examples, case.dtype)
 
     sizes = sizes_of(case)
     near = {size + step for size in sizes.values() for step in (-1, 0, 1, 2, 3, size)}

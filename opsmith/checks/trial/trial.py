@@ -172,6 +172,13 @@ class Trial:
         selection = CaseSelection(dtypes, wanted, examples, registered_cases, most, keep, adapt)
         self.cases.each(body, selection)
 
+    def sample(
+        self, body: Callable[[Case], None], wanted: Wanted, examples: int, dtype: str | None = ""
+    ) -> None:
+        """Run `body` on sampled cases alone, in one dtype: by default, the kernel's favourite."""
+        dtypes = (self.subject.favourite if dtype == "" else dtype,)
+        self.each(body, dtypes=dtypes, wanted=wanted, examples=examples, registered_cases=False)
+
     # --- calling and comparing ---------------------------------------------------------------
 
     def make(self, case: Case) -> dict[str, Any]:
