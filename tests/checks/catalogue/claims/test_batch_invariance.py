@@ -108,3 +108,18 @@ def test_slices_of_arguments_that_are_written_are_compared_too() -> None:
     row = _row(added)
     assert row.code == "OPS-BATCH-INVARIANCE"
     assert "gave different bits: out[" in row.message
+
+
+def test_a_batch_that_a_kernel_refuses_is_no_failure_of_one_that_claims_nothing() -> None:
+    @opsmith.op("batch_claims::few", parallel_dims=("N",))
+    def few(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N C"]:
+        return x * 2
+
+    @few.register_kernel("cpu")
+    def kernel(x: Tensor) -> Tensor:
+        if x.shape[0] > 1000:
+            raise ValueError("too many rows")
+        return x * 2
+
+    row = _row(few)
+    assert (row.status, row.message) == ("not applicable", "claims no batch_invariant")
