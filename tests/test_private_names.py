@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.metadata
 import importlib.util
 import itertools
@@ -74,11 +75,15 @@ def members(text: str) -> set[str]:
     return found
 
 
-#: What an object of opsmith's may be asked for, wherever it is. `_schema` is a method of one class,
-#: which nothing else calls, and an attribute of PyTorch's operators, which it must not hide.
-OWN_MEMBERS = {name for path in ROOT.rglob("*.py") for name in members(path.read_text())} - {
-    "_schema"
-}
+@functools.cache  # reading all files takes seconds, which collecting the tests need not
+def own_members() -> set[str]:
+    """What an object of opsmith's may be asked for, wherever it is.
+
+    `_schema` is a method of one class, which nothing else calls, and an attribute of PyTorch's
+    operators, which it must not hide.
+    """
+    found = {name for path in ROOT.rglob("*.py") for name in members(path.read_text())}
+    return found - {"_schema"}
 
 
 def private_attributes(text: str) -> Iterator[tuple[int, str]]:
@@ -103,7 +108,7 @@ def private_attributes(text: str) -> Iterator[tuple[int, str]]:
         # Operators of PyTorch's whose names begin so are as public as others.
         if (
             is_private(name)
-            and name not in OWN_MEMBERS
+            and name not in own_members()
             and owner not in ("torch.ops.aten", "_aten")
         ):
             yield node.lineno, f"{owner}.{name}"
