@@ -144,12 +144,13 @@ def test_an_inverse_is_as_exact_as_its_matrix_is_large(seed):
     def inverse(x: Float32[Tensor, "B 4 4"]) -> Float32[Tensor, "B 4 4"]:
         return torch.linalg.inv(x)
 
-    x = torch.randn(300, 4, 4, generator=torch.Generator().manual_seed(seed))
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(300, 4, 4, generator=generator)
     q, r = torch.linalg.qr(x)
     right = torch.linalg.solve_triangular(r, q.mT, upper=True)
     truth = expected_of(inverse, {"x": x})
     assert compare([right], truth).problem is None
     assert compare([right.bfloat16().float()], truth).problem is not None
-    refined = right + 1e-4 * torch.randn(300, 4, 4)
+    refined = right + 1e-5 * torch.randn(300, 4, 4, generator=generator)
     assert compare([refined], truth).problem is not None
     assert compare([refined @ (2 * torch.eye(4) - x @ refined)], truth).problem is None
