@@ -103,9 +103,7 @@ def determinism(trial: Trial) -> None:
         trial.notes.append(f"{loop_sizes.described(limits, 'samples')} cases")
     elif beyond:
         larger = " and ".join(f"{what} beyond {sizes}" for what, sizes in beyond.items())
-        trial.notes.append(
-            f"the reference loops in Python, so {larger} were compared with each other alone"
-        )
+        trial.notes.append(f"{loop_sizes.REASON}, so {larger} were compared with each other alone")
 
 
 def _sizes_with_time(trial: Trial) -> tuple[dict[str, int], dict[str, int]]:

@@ -81,6 +81,20 @@ def test_a_loop_bounds_the_sizes_of_its_own_dimension_alone():
     assert largest_sizes(doubled, "float32") == {}
 
 
+def test_a_table_of_all_pairs_bounds_sizes_and_a_matrix_that_is_given_does_not():
+    @opsmith.op("loops::energy")
+    def energy(x: Float[Tensor, "N 3"]) -> Float[Tensor, ""]:
+        return ((x[:, None] - x) ** 2).sum(-1).neg().exp().sum()
+
+    @opsmith.op("loops::trace")
+    def trace(x: Float[Tensor, "N N"], y: Float[Tensor, "N"]) -> Float[Tensor, ""]:
+        return (x * y).diagonal().sum()
+
+    assert largest_sizes(energy, "float32") == {"N": 1672}  # 1672 * 1672 * 3 elements
+    assert largest_sizes(energy, "float32", by_steps=True) == {}
+    assert largest_sizes(trace, "float32") == {}
+
+
 def test_a_reference_that_refuses_every_call_bounds_no_size():
     assert largest_sizes(refusing, "float32") == {}
 
@@ -104,8 +118,8 @@ def test_a_row_says_to_which_sizes_a_loop_kept_it():
     row = next(row for row in report.rows if row.check == "reference")
     (note,) = (note for note in row.notes if "loops in Python" in note)
     assert note == (
-        "the reference loops in Python, so cohorts keep to N <= 65; to try more, vectorise the "
-        "reference or register larger sizes"
+        "the reference loops in Python, or computes for all pairs, so cohorts keep to N <= 65; to "
+        "try more, vectorise a loop, or register larger sizes"
     )
 
 
@@ -117,8 +131,8 @@ def test_a_gradient_keeps_to_shorter_loops_than_results_and_says_so():
     row = next(row for row in report.rows if row.check == "gradient")
     assert row.status == "passed"
     assert row.notes == (
-        f"the reference loops in Python, so samples keep to N <= {most['N']}; to try more, "
-        "vectorise the reference or register larger cases",
+        "the reference loops in Python, or computes for all pairs, so samples keep to N <= "
+        f"{most['N']}; to try more, vectorise a loop, or register larger cases",
     )
     wanted = Wanted(dtype="float32", most={"N": 9})
     drawn = []
