@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +13,7 @@ from opsmith.errors import BuildError, MissingDependencyError
 from opsmith.kernels.languages.cpp import Cpp
 from opsmith.kernels.source import KernelSource
 from opsmith.kernels.toolchain import nvcc
+from opsmith.kernels.toolchain.audit import demangle
 from opsmith.kernels.toolchain.compilers import (
     TARGET_VERSION,
     Compiler,
@@ -217,15 +216,7 @@ def parse(said: str, ptx: str) -> list[Resources]:
 
 def demangled(names: Sequence[str]) -> dict[str, str]:
     """Return names as a source has them, without arguments, where binutils are; else as given."""
-    tool = shutil.which("c++filt")
-    if tool is None or not names:
-        return dict(zip(names, names, strict=True))
-    done = subprocess.run([tool, *names], capture_output=True, text=True, check=False)
-    lines = done.stdout.splitlines()
-    return {
-        name: _short(line)
-        for name, line in zip(names, [*lines, *names[len(lines) :]], strict=False)
-    }
+    return {name: _short(line) for name, line in zip(names, demangle(names), strict=True)}
 
 
 def _short(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import struct
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,7 +62,7 @@ def is_unstable_torch(name: str) -> bool:
     return any(f"N{part}" in name or f"NK{part}" in name for part in _TORCH_NAMESPACES)
 
 
-def demangle(names: list[str]) -> list[str]:
+def demangle(names: Sequence[str]) -> Sequence[str]:
     """Return the names as C++ writes them; unchanged where ``c++filt`` is not installed."""
     tool = shutil.which("c++filt")
     if tool is None or not names:
