@@ -19,7 +19,7 @@ from torch import Tensor
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure, Inapplicable
 from opsmith.checks.cases.settings import Settings
-from opsmith.checks.cases.subject import REFERENCE, Subject
+from opsmith.checks.cases.subject import REFERENCE
 from opsmith.checks.catalogue.claims.batch_invariance import batch_invariance
 from opsmith.checks.catalogue.values import empty_sizes, memory_layouts, reference
 from opsmith.checks.numerics.oracle import Expected, RefusedError
@@ -30,6 +30,7 @@ from opsmith.checks.trial.case_source import explain_no_case
 from opsmith.checks.trial.trial import Trial
 from opsmith.errors import INCOMPLETE, NOT_SANDBOXED, LoadError, OpsmithError
 from opsmith.judge.closed import closed, unreadable
+from opsmith.judge.judged import JudgedSubject, JudgeTrial
 from opsmith.judge.program import Program
 from opsmith.judge.session import Limits, Placement, Session
 from opsmith.judge.snapshot import Files, Snapshot, TooLargeError, collect, share
@@ -208,9 +209,6 @@ def judge(
             if progress is not None:
                 progress(done, len(plan), f"{operator.name} {name}")
             run.check(operator, name, settings, session, program)
-            if name == "reference" and not run.is_refused(operator):
-                # Most wrong kernels are refused by now, and cost no program.
-                run.ask_ahead(operator, settings, session, program)
         if progress is not None:
             progress(len(plan), len(plan), "")
         return Verdict(run.report, seed, digests, missing, of_spec)
@@ -291,6 +289,8 @@ class _Run:
             session.renew()
             trial = self._trial(operator, name, settings, session)
             check = _CHECKS[name]
+            if name == "reference":
+                trial.once_right = partial(self.ask_ahead, operator, settings, session, program)
             if name == "program":
                 trial, known = self.asked or (trial, None)
                 self.asked = None
@@ -309,32 +309,13 @@ class _Run:
             program.ask_ahead(operator, [case.make() for case, _ in known])
             self.asked = (trial, known)
 
-    def _trial(self, operator: Operator, name: str, settings: Settings, session: Session) -> Trial:
-        subject = _Judged(operator, REFERENCE, HOST, own=self.kernels[operator.name])
-        return Trial(subject, name, settings, caller=session, keep=1)
+    def _trial(self, operator: Operator, name: str, settings: Settings, session: Session) -> Any:
+        subject = JudgedSubject(operator, REFERENCE, HOST, own=self.kernels[operator.name])
+        return JudgeTrial(subject, name, settings, caller=session, keep=1)
 
     def is_refused(self, operator: Operator) -> bool:
         """Return whether a check of an operator has failed."""
         return any(row.operator == operator.name for row in self.report.failures)
-
-
-@dataclass(frozen=True)
-class _Judged(Subject):
-    """An operator whose kernel runs in another process.
-
-    Attributes:
-        own: the generic dtypes that the kernel has; `None` for all.
-    """
-
-    own: tuple[str, ...] | None = None
-
-    @property
-    def dtypes(self) -> tuple[str | None, ...]:
-        """The generic dtypes that the candidate's kernel has."""
-        every = super().dtypes
-        if self.own is None or every == (None,):
-            return every
-        return tuple(name for name in every if name in self.own)
 
 
 def _judged(trial: Trial, run: Callable[[Any], None]) -> Row:

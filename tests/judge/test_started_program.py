@@ -185,14 +185,14 @@ def test_a_program_that_does_not_end_after_its_results_is_not_waited_for(tmp_pat
 @pytest.mark.parametrize(
     ("result", "outcome", "begun"),
     [
-        ("return x * factor + x.sum(1, keepdim=True)", "accepted", [1]),
+        ("return x * factor + x.sum(1, keepdim=True)", "accepted", [0]),
         ("return x * factor", "refused", []),
-        ("return (x * factor + x.sum(1, keepdim=True)).nan_to_num()", "refused", []),
+        ("return (x * factor + x.sum(1, keepdim=True)).nan_to_num()", "refused", [0]),
     ],
     ids=["right", "wrong at once", "wrong for NaN alone"],
 )
 @pytest.mark.usefixtures("brief_shrinking")
-def test_a_program_begins_when_the_first_row_is_right_beside_the_others(
+def test_a_program_begins_when_the_first_cases_are_right_beside_the_others(
     tmp_path, monkeypatch, result, outcome, begun
 ):
     kernels = tmp_path / "kernels.py"
