@@ -77,7 +77,7 @@ def members(text: str) -> set[str]:
 
 @functools.cache  # reading all files takes seconds, which collecting the tests need not
 def own_members() -> set[str]:
-    """What an object of opsmith's may be asked for, wherever it is.
+    """Return what an object of opsmith's may be asked for, wherever it is.
 
     `_schema` is a method of one class, which nothing else calls, and an attribute of PyTorch's
     operators, which it must not hide.

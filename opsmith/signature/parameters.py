@@ -103,7 +103,7 @@ def can_be_nan(type_: TensorType | TensorListType) -> bool:
 
 
 class Typed:
-    """What parameters and results have in common."""
+    """A parameter or a result, by what its type says."""
 
     type: Type
 

@@ -120,9 +120,9 @@ def _resized(
     dims = {**bindings.dims, **changed}
 
     def resized(name: str, tensor: Tensor) -> Tensor:
-        type_ = signature.by_name[name.partition("[")[0]].tensor_type
+        shape = signature.by_name[name.partition("[")[0]].shape
         sizes = list(tensor.shape)
-        for axis, dim in type_.shape.axes() if type_ is not None and type_.shape else ():
+        for axis, dim in shape.axes() if shape else ():
             if isinstance(dim, Fixed):
                 sizes[axis] = int(expressions.evaluate(dim.expression, dims, arguments))
         if sizes == list(tensor.shape):

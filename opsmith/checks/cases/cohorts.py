@@ -140,9 +140,8 @@ def sizes(
     runs = {
         str(dim)
         for parameter in signature.tensors
-        if parameter.tensor_type and parameter.tensor_type.shape
         if any(isinstance(c, ValueRange) and c.start for c in parameter.constraints)
-        for dim in parameter.tensor_type.shape.dims
+        for dim in parameter.dims
     }
     items = item_names(signature)
     names = [name for name in (*signature.dims, *items) if name not in runs]
@@ -221,9 +220,9 @@ def large(signature: Signature, most: Mapping[str, int] | None = None) -> Iterat
 def _large_sizes(signature: Signature, most: Mapping[str, int]) -> Iterator[dict[str, int]]:
     """Yield the sizes that make the tensor with the most dimensions large: all of them alike."""
     named = [
-        list(dict.fromkeys(name for dim in type_.shape.dims if (name := str(dim).lstrip("?*"))))
+        list(dict.fromkeys(name for dim in parameter.dims if (name := str(dim).lstrip("?*"))))
         for parameter in signature.tensors
-        if (type_ := parameter.tensor_type) is not None and type_.shape is not None
+        if parameter.shape is not None
     ]
     fitting, known = Fitting(signature), (*signature.dims, *item_names(signature))
     for names in sorted(named, key=len, reverse=True):

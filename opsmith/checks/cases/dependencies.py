@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opsmith.signature import Parameter, Result, Signature
+from opsmith.signature import Parameter, Signature
 from opsmith.signature.sizes import expressions
 from opsmith.signature.sizes.shapes import Fixed
 
@@ -30,10 +30,8 @@ def readers_last(signature: Signature) -> list[Parameter]:
 def scalars_in_shapes(signature: Signature) -> frozenset[str]:
     """Return the names of the scalar arguments that decide a size."""
     found = set()
-    owners: list[Parameter | Result] = [*signature.parameters, *signature.results]
-    for owner in owners:
-        type_ = owner.tensor_type
-        for dim in type_.shape.dims if type_ is not None and type_.shape is not None else ():
+    for owner in signature.owners:
+        for dim in owner.dims:
             if isinstance(dim, Fixed):
                 found |= {scalar.parameter for scalar in expressions.scalars_of(dim.expression)}
     return frozenset(found)

@@ -24,7 +24,7 @@ from opsmith.operators.core.arguments import (
     output_names,
 )
 from opsmith.signature.sizes import expressions
-from opsmith.signature.sizes.shapes import Fixed, Variadic
+from opsmith.signature.sizes.shapes import Fixed
 
 
 @define_check(
@@ -42,9 +42,9 @@ from opsmith.signature.sizes.shapes import Fixed, Variadic
 def fake(trial: Trial) -> None:
     """Try plain sizes in every layout, then symbolic sizes, none of which may become a number.
 
-    A size is told as fixed when a second number of it is fixed too, or when no other was drawn.
-    One fixed number is none of the declaration's business: where a size less three is 1, PyTorch
-    itself compares the size with a number, and takes every other.
+    A size is told as fixed when a second number of it is fixed too, or when no other was drawn:
+    PyTorch itself compares some sizes with 1, such as the last of three differences, which fixes
+    one number of the size and leaves every other open.
     """
     trial.attribution.about("fake kernel", trial.operator.written_fake)
 
@@ -139,10 +139,14 @@ def _fake_value(mode: Any, name: str, value: Any, symbolic: bool) -> Any:
 def _require_free(trial: Trial, shapes: Mapping[str, Any], seen: _Sizes) -> None:
     """Make sure that the fake kernel left every open size of the declaration symbolic."""
     for name, sizes in shapes.items():
-        type_ = trial.signature.by_name[name.partition("[")[0]].tensor_type
-        constant: set[int] = set()
-        if type_ and type_.shape:
-            constant = _constant_axes(type_.shape.dims, len(sizes), trial.signature.told_dims)
+        told = trial.signature.told_dims
+        shape = trial.signature.by_name[name.partition("[")[0]].shape
+        # A size that is a number because of the declaration itself is no fault.
+        constant = {
+            axis % len(sizes)
+            for axis, dim in (shape.axes() if shape else ())
+            if isinstance(dim, Fixed) and expressions.names(dim.expression) <= told
+        }
         for axis, size in enumerate(sizes):
             if axis in constant or not isinstance(size, torch.SymInt):
                 continue
@@ -164,20 +168,6 @@ def _fixes(name: str, axis: int, numbers: set[int]) -> Failure:
         "with a number, or loop over it.",
         code="OPS-FAKE-FIXED",
     )
-
-
-def _constant_axes(dims: Any, rank: int, told: frozenset[str]) -> set[int]:
-    """Return the axes whose size is a number because of the declaration itself."""
-    found: set[int] = set()
-    axis = 0
-    for dim in dims:
-        if isinstance(dim, Variadic):
-            axis += rank - (len(dims) - 1)
-            continue
-        if isinstance(dim, Fixed) and expressions.names(dim.expression) <= told:
-            found.add(axis)
-        axis += 1
-    return found
 
 
 def _require_equal(name: str, fake_tensor: Tensor, tensor: Tensor) -> None:

@@ -201,8 +201,7 @@ def _sharing(signature: Signature, arguments: dict[str, Any]) -> dict[str, list[
         value = arguments[parameter.name]
         if value is None or (parameter.is_tensor_list and not value):
             continue
-        type_ = parameter.tensor_type
-        for dim in type_.shape.dims if type_ is not None and type_.shape is not None else ():
+        for dim in parameter.dims:
             if isinstance(dim, Variadic):
                 if dim.name is not None:
                     found.setdefault(dim.name, []).append(parameter.name)
@@ -220,8 +219,7 @@ def _rounded(signature: Signature) -> frozenset[str]:
     """
     found = {name for one in signature.equations for name in (one.name, *one.reads)}
     for parameter in signature.tensors:
-        type_ = parameter.tensor_type
-        for dim in type_.shape.dims if type_ is not None and type_.shape is not None else ():
+        for dim in parameter.dims:
             if isinstance(dim, Fixed) and re.search(r"//|%|min|max", str(dim)):
                 found |= expressions.names(dim.expression)
     return frozenset(found)

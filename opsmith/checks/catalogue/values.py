@@ -281,10 +281,8 @@ def _alone(trial: Trial) -> tuple[dict[str, int], ...]:
 
 def _most_dimensions(parameter: Parameter) -> float:
     """Return the largest number of dimensions that a tensor may have."""
-    type_ = parameter.tensor_type
-    if type_ is None or type_.shape is None:
-        return math.inf
-    return math.inf if type_.shape.variadic is not None else type_.shape.rank
+    shape = parameter.shape
+    return math.inf if shape is None or shape.variadic is not None else shape.rank
 
 
 @define_check(

@@ -87,9 +87,7 @@ def _varies(signature: Signature) -> bool:
 
 
 def _variadic(parameter: Parameter) -> bool:
-    type_ = parameter.tensor_type
-    dims = type_.shape.dims if type_ is not None and type_.shape is not None else ()
-    return any(isinstance(dim, Variadic) for dim in dims)
+    return any(isinstance(dim, Variadic) for dim in parameter.dims)
 
 
 def _sampled(trial: Trial, wanted: Wanted) -> list[Case]:

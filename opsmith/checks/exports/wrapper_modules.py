@@ -96,7 +96,7 @@ def _dynamic_dims(type_: TensorType, tensor: Tensor, told: frozenset[str]) -> di
         if isinstance(dim, Fixed):
             names = expressions.names(dim.expression)
             if not names:
-                # What is computed from scalar arguments alone is a constant in the exported graph.
+                # A size computed from scalar arguments alone is a constant in the exported graph.
                 del found[axis % tensor.dim()]
             elif names & told:
                 found[axis % tensor.dim()] = torch.export.Dim.AUTO

@@ -103,11 +103,9 @@ class FoundClaims:
             return 1
         signature = self._operator.signature
         source = signature.dim_sources[rule.variadic]
-        type_ = signature.by_name[source].tensor_type
+        shape = signature.by_name[source].shape
         tensors = each_tensor(arguments[source])
-        if type_ is None or type_.shape is None or not tensors:
-            return 0
-        return tensors[0].dim() - type_.shape.rank
+        return tensors[0].dim() - shape.rank if shape is not None and tensors else 0
 
 
 def _candidates(signature: Signature) -> list[Candidate]:
@@ -118,7 +116,7 @@ def _candidates(signature: Signature) -> list[Candidate]:
     made = {*signature.parallel_dims, *signature.summed_dims}
     for name in signature.dims:
         dim = f"*{name}" if name in signature.variadic_dims else name
-        shapes = [result.tensor_type.shape for result in signature.results]
+        shapes = [result.shape for result in signature.results]
         everywhere = all(shape is not None and name in shape.binds() for shape in shapes)
         claim = "parallel_dims" if everywhere else "summed_dims"
         if dim not in made:

@@ -29,14 +29,10 @@ def _axis(shape: Shape | None, dim: str, rank: int) -> int | None:
 
 def composite_use(signature: Signature, dim: str) -> str:
     """Return the expression or constraint that depends on the size of `dim`; empty if none does."""
-    owners: list[Parameter | Result] = [*signature.parameters, *signature.results]
-    for owner in owners:
-        type_ = owner.tensor_type
-        for one in type_.shape.dims if type_ is not None and type_.shape is not None else ():
-            if not isinstance(one, Fixed) or isinstance(one.expression, Name):
-                continue
-            if dim in expressions.names(one.expression):
-                return f"the dimension '{one}' of {owner.name!r}"
+    for owner in signature.owners:
+        for one in owner.computed:
+            if dim in expressions.names(one):
+                return f"the dimension '{expressions.text(one)}' of {owner.name!r}"
     return "which values fit" if dim in signature.constrained_dims else ""
 
 
@@ -61,8 +57,7 @@ def map_along(
     """Return the arguments with what `change` makes of each tensor that has `dim`, at its axis."""
 
     def changed(name: str, item: Tensor) -> Tensor:
-        type_ = signature.by_name[name.partition("[")[0]].tensor_type
-        axis = _axis(type_.shape if type_ is not None else None, dim, item.dim())
+        axis = _axis(signature.by_name[name.partition("[")[0]].shape, dim, item.dim())
         return item if axis is None else change(item, axis)
 
     return map_named_tensors(arguments, changed)
@@ -82,13 +77,12 @@ def name_axes(
     if len(owners) != len(results):
         raise Inapplicable("lists of results cannot be sliced")
     single = len(signature.results) == 1
-    shapes = [owner.tensor_type.shape if owner.tensor_type else None for owner in owners]
     return [
         (
             "the result" if single and isinstance(owner, Result) else owner.name,
-            _axis(shape, dim, result.dim()),
+            _axis(owner.shape, dim, result.dim()),
         )
-        for owner, shape, result in zip(owners, shapes, results, strict=True)
+        for owner, result in zip(owners, results, strict=True)
     ]
 
 

@@ -146,7 +146,7 @@ def _checked(operator: "Operator") -> Iterator[str]:
     signature = operator.signature
     if any(one.tensor_type is not None for one in signature.parameters):
         yield "dtypes"
-    if any(one.tensor_type and one.tensor_type.shape for one in signature.parameters):
+    if any(one.shape for one in signature.parameters):
         yield "shapes"
     if signature.where:
         yield f"conditions {'; '.join(signature.where)}"

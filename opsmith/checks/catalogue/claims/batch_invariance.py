@@ -66,7 +66,8 @@ def batch_invariance(trial: Trial) -> None:
             except Exception:
                 if dim in claims:
                     raise
-                problem = "a batch that the kernel does not take"  # nobody said that it does
+                broken.add(dim)  # nobody said that the kernel takes such batches
+                continue
             if problem and dim in claims:
                 raise Failure(problem, code="OPS-BATCH-INVARIANCE")
             if problem:

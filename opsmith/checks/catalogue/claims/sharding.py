@@ -193,8 +193,7 @@ class _OneCase:
         for dim in self.case.signature.dims:
             placed = dict(whole)
             for parameter in self.case.signature.tensors:
-                type_ = parameter.tensor_type
-                for axis, one in type_.shape.axes() if type_ is not None and type_.shape else ():
+                for axis, one in parameter.shape.axes() if parameter.shape else ():
                     if isinstance(one, Fixed) and str(one) == dim and parameter.name in names:
                         rank = each_tensor(self.arguments[parameter.name])[0].dim()
                         placed[parameter.name] = Shard(axis % rank)

@@ -76,17 +76,6 @@ def in_lanes(x: Tensor, lanes: int = 1) -> Tensor:
     return out
 
 
-def by_rows(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Return a kernel that computes each row by itself."""
-
-    def kernel(x: Tensor) -> Tensor:
-        if not x.shape[0]:
-            return function(x)
-        return torch.cat([function(row[None]) for row in x])
-
-    return kernel
-
-
 def scaled(x: Tensor, lanes: int) -> Tensor:
     return x * torch.rsqrt(in_lanes(x * x, lanes) / max(x.shape[1], 1) + 1e-6)[:, None]
 

@@ -1,4 +1,4 @@
-"""What depends on the batch in its last bits is found by `batch-invariance`, and nothing else."""
+"""Find kernels whose last bits depend on the batch by `batch-invariance`, and flag no other."""
 
 from __future__ import annotations
 
