@@ -1,12 +1,12 @@
 """Precompile opsmith's own headers after several sources shared the same flags.
 
 Compiling a kernel spends most of its time on ``opsmith/kernel.h`` and the headers of PyTorch and
-the standard library that it includes. Precompiling them takes as long as it saves in four sources,
-and 80 MB of disk. So it is done after the first few sources that are compiled with the same flags,
-and for a few sets of flags only.
+the standard library that it includes, and compiling an adapter half of it on its runtime's header.
+Precompiling them takes as long as it saves in four sources, and 80 to 120 MB of disk. So it is done
+after the first few sources that are compiled with the same flags, and for a few sets of flags only.
 
-The precompiled header is included before the first line of a source, so only a source that begins
-with this header may use it. Sources with different include folders share a precompiled header, as
+The precompiled header is included before the first line of a source, so it is the header that the
+source begins with. Sources with different include folders share a precompiled header, as
 long as these folders have no file that would be included in place of another.
 """
 
@@ -33,10 +33,10 @@ _log = logging.getLogger("opsmith")
 
 #: The number of sources compiled with the same flags before their header is precompiled.
 AFTER = 4
-#: The number of sets of flags whose precompiled headers are kept.
-MOST = 6
-_HEADER = "opsmith/kernel.h"
-#: The header of arguments that opsmith generates begins with this, which begins with `_HEADER`.
+#: The number of precompiled headers that are kept.
+MOST = 8
+_OURS = ("opsmith/", "emulated/")
+#: The header of arguments that opsmith generates begins with this, which begins with a kernel's.
 _ARGUMENTS = "opsmith/detail/args.h"
 _BEGINS = re.compile(
     r"""(?: \s | //[^\n]*(?<!\\)\n | /\*(?:[^*]|\*(?!/))*\*/ | \#pragma\ once\n )*
@@ -90,16 +90,17 @@ def precompiled(unit: Unit, tools: Toolset, after: int | None = None) -> Precomp
         after: the header is due once more units than this were compiled; by default `AFTER`.
 
     Returns:
-        `None` where the unit does not begin with the header, or its compiler is not GCC, or too few
-        units have been compiled with the same flags so far, or its include folders have other files
-        of the same names.
+        `None` where the unit begins with no header of opsmith's, or its compiler is not GCC, or too
+        few units have been compiled with the same flags so far, or its include folders have other
+        files of the same names.
     """
     unit.write()
-    if not _may_have(unit, tools):
+    header = _header_of(unit, tools)
+    if header is None:
         return None
-    owners = _owners(unit)
+    owners = _owners(unit, header)
     words = options_of(replace(unit, include_dirs=owners), tools)
-    place = folder() / _key(unit.begins_with, words, owners, tools)
+    place = folder() / _key(header, words, owners, tools)
     known = _find(place)
     if known is None:
         make_folder(place)
@@ -107,7 +108,6 @@ def precompiled(unit: Unit, tools: Toolset, after: int | None = None) -> Precomp
             compiled.write(b".")
             if compiled.tell() <= (AFTER if after is None else after):
                 return None
-        header = unit.begins_with
         known = once(place, lambda: _find(place), lambda: _make(place, header, words, tools))
     others = [path for path in unit.include_dirs if path not in owners]
     if known is None or not known.is_same_with(others):
@@ -117,46 +117,49 @@ def precompiled(unit: Unit, tools: Toolset, after: int | None = None) -> Precomp
     return known
 
 
-def _may_have(unit: Unit, tools: Toolset) -> bool:
+def _header_of(unit: Unit, tools: Toolset) -> str | None:
     others = unit.language or unit.compiler or unit.full_torch or tools.compiler.launcher
     # Only GCC silently skips a precompiled header that does not fit.
     if others or not tools.compiler.is_gcc:
-        return False
+        return None
     if any(flag.startswith(_BEFORE) for flag in (*tools.compiler.flags, *unit.flags)):
-        return False
+        return None
     generated = unit.generated.render()
-    ours = (units.INCLUDE, *_owners(unit))
-    if any((folder / name).exists() for folder in ours for name in generated):  # shadows ours
-        return False
     try:
         text = unit.path.read_text(errors="replace")
     except OSError:
-        return False
-    return begins_with_header(text, generated, unit.begins_with)
+        return None
+    header = first_header(text, generated)
+    if header is None:
+        return None
+    ours = (units.INCLUDE, *_owners(unit, header))
+    shadows = any((folder / name).exists() for folder in ours for name in generated)
+    there = any((folder / header).is_file() for folder in ours)
+    return header if there and not shadows else None
 
 
-def _owners(unit: Unit) -> tuple[Path, ...]:
+def _owners(unit: Unit, header: str) -> tuple[Path, ...]:
     """Return the unit's include folders that have the header which it begins with."""
-    return tuple(path for path in unit.include_dirs if (path / unit.begins_with).is_file())
+    return tuple(path for path in unit.include_dirs if (path / header).is_file())
 
 
-def begins_with_header(text: str, generated: Mapping[str, str], header: str = _HEADER) -> bool:
-    """Return whether a source includes a header of opsmith's before anything else.
+def first_header(text: str, generated: Mapping[str, str]) -> str | None:
+    """Return the header of opsmith's that a source includes before anything else, if it does.
 
     Args:
         text: the source.
         generated: the text of each generated file, by name; one of them may include the header.
-        header: the header's name.
     """
-    names = (header, _ARGUMENTS) if header == _HEADER else (header,)
     for _ in range(len(generated) + 1):
         first = _BEGINS.match(text)
         if first is None:
-            return False
-        if first[1] in names:
-            return True
-        text = generated.get(first[1], "")
-    return False
+            return None
+        name = first[1]
+        if name not in generated:
+            header = "opsmith/kernel.h" if name == _ARGUMENTS else name
+            return header if header.startswith(_OURS) else None
+        text = generated[name]
+    return None
 
 
 def _key(header: str, words: Sequence[str], owners: Sequence[Path], tools: Toolset) -> str:

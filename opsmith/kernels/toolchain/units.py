@@ -79,8 +79,6 @@ class Unit:
         language: the language, if it is not C++ and CMake supports it.
         compiler: the compiler and its flags, if CMake does not support the language.
         full_torch: whether it may use PyTorch's C++ interface, not only its C shims.
-        begins_with: the header to precompile where the source includes it first; in opsmith's
-            include folder, or in one of `include_dirs`.
         explain: explains a compiler's output by a common mistake in the source; see
             `kernel_mistakes.explain`.
     """
@@ -94,7 +92,6 @@ class Unit:
     language: CMakeLanguage | None = None
     compiler: Compiler | None = None
     full_torch: bool = False
-    begins_with: str = "opsmith/kernel.h"
     explain: Callable[[str], str] | None = field(default=None, compare=False, repr=False)
 
     @property

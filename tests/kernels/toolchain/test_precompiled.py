@@ -15,7 +15,7 @@ from opsmith.kernels import Generated, KernelSource, Recipe, Unit, adapters, ker
 from opsmith.kernels.toolchain import cmake, precompiled, recipe, units
 from opsmith.kernels.toolchain.compilers import find_toolset
 from opsmith.kernels.toolchain.object_cache import included_by
-from opsmith.kernels.toolchain.precompiled import begins_with_header, folder
+from opsmith.kernels.toolchain.precompiled import first_header, folder
 from opsmith.signature import signature_of
 
 
@@ -145,26 +145,29 @@ GENERATED = {
 
 
 @pytest.mark.parametrize(
-    ("text", "begins"),
+    ("text", "header"),
     [
-        ("#include <opsmith/kernel.h>\n", True),
-        ('/* a\n b */ // c\n\n#include "half.h"\n', True),
-        ('#include "half_check.h"\n#define A\n', True),
-        ('#define OPSMITH_SOMETHING\n#include "half.h"\n', False),
-        ('#include <cmath>\n#include "half.h"\n', False),
-        ('int early;\n#include "half.h"\n', False),
-        ('/* a */ int early; /* b */\n#include "half.h"\n', False),
-        ('/**/ // c\n/* * */#include "half.h"\n', True),
-        ('// c \\\n#include "half.h"\n', False),
-        ('#if 0\n#include "half.h"\n#endif\n', False),
-        ('#include "theirs.h"\n', False),
-        ('#include "loop.h"\n', False),
-        ("// #include <opsmith/kernel.h>\n", False),
-        ("", False),
+        ("#include <opsmith/kernel.h>\n", "opsmith/kernel.h"),
+        ("#include <opsmith/harness.h>\n", "opsmith/harness.h"),
+        ('/* a\n b */ // c\n\n#include "half.h"\n', "opsmith/kernel.h"),
+        ('#include "half_check.h"\n#define A\n', "opsmith/kernel.h"),
+        ('#define OPSMITH_SOMETHING\n#include "half.h"\n', None),
+        ('#include <cmath>\n#include "half.h"\n', None),
+        ('int early;\n#include "half.h"\n', None),
+        ('/* a */ int early; /* b */\n#include "half.h"\n', None),
+        ('/**/ // c\n/* * */#include "half.h"\n', "opsmith/kernel.h"),
+        ('// c \\\n#include "half.h"\n', None),
+        ('#if 0\n#include "half.h"\n#endif\n', None),
+        ('#include "theirs.h"\n', None),
+        ('#include "loop.h"\n', None),
+        ("// #include <opsmith/kernel.h>\n", None),
+        ("", None),
     ],
 )
-def test_only_what_begins_with_the_header_is_given_it(text: str, begins: bool) -> None:
-    assert begins_with_header(text, GENERATED) is begins
+def test_the_header_that_is_precompiled_is_what_a_source_begins_with(
+    text: str, header: str | None
+) -> None:
+    assert first_header(text, GENERATED) == header
 
 
 def test_a_unit_may_begin_with_a_header_of_another_folder(
@@ -182,18 +185,14 @@ def test_a_unit_may_begin_with_a_header_of_another_folder(
         for name in ("own.h", *shadows):
             (beside / name).touch()
         (beside / "a.cpp").write_text(text)
-        unit = Unit(
-            *("a", beside / "a.cpp", Generated.of(None)),
-            include_dirs=(theirs, beside),
-            begins_with="emulated/first.h",
-        )
+        unit = Unit("a", beside / "a.cpp", Generated.of(None), include_dirs=(theirs, beside))
         return precompiled.precompiled(unit, tools)
 
     header.write_text("#define TWO 2\n")
     first = given("#include <emulated/first.h>\n")
     assert first is not None
     assert header in first.files
-    assert given("#include <opsmith/kernel.h>\n") is None
+    assert given("#include <emulated/third.h>\n") is None
     assert given("#include <emulated/first.h>\n", "first.h") is None, "in quotes it is another"
     assert len(made()) == 1, "further folders share it"
     header.write_text("#define TWO 3\n")
@@ -209,7 +208,7 @@ def test_flags_that_come_first_and_other_compilers_go_without(
 
     def given(**options) -> bool:
         unit = Unit("a", tmp_path / "a.cpp", Generated.of(None), **options)
-        return precompiled._may_have(unit, tools)
+        return precompiled._header_of(unit, tools) is not None
 
     assert given()
     assert given(flags=("-g",))

@@ -145,7 +145,6 @@ class CudaOnCpu(Emulation, Cuda):
                 *compiling.common_flags(source.flags),
                 *self._watches(source),
             ),
-            begins_with=_BEGINS_WITH,
             explain=explainer(source),
         )
         return unit, (_BEGINS_WITH,)

@@ -21,6 +21,7 @@
 #pragma once
 
 #include <opsmith/detail/overlap.h>
+#include <opsmith/detail/values.h>
 
 #include <algorithm>
 #include <cstdlib>
