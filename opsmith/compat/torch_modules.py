@@ -26,11 +26,3 @@ WITHOUT_VALUES = "torch._subclasses"
 #: Private: ``torch._subclasses.schema_check_mode``. The module that notices calls that write.
 #: Without it, the judge does not import the module in advance.
 WRITES = "torch._subclasses.schema_check_mode"
-
-#: Private: ``torch._decomp.decompositions``. The module that implements operators of PyTorch by
-#: others. Without it, derivatives in JAX need operators that have no translation.
-DECOMPOSITIONS = "torch._decomp.decompositions"
-
-#: Private: ``torch._refs.nn.functional``. The module that implements further operators by others.
-#: See `DECOMPOSITIONS`.
-REFERENCES = "torch._refs.nn.functional"

@@ -171,17 +171,6 @@ def is_fake_object(value: object) -> bool:
     return isinstance(value, FakeScriptObject)
 
 
-def core_decompositions() -> dict[object, Callable[..., object]]:
-    """Return PyTorch's decompositions to its core operators, by overload.
-
-    Private: ``torch._decomp.core_aten_decompositions``. Without it, no derivative is translated to
-    JAX.
-    """
-    from torch._decomp import core_aten_decompositions
-
-    return dict(core_aten_decompositions().items())
-
-
 def all_decompositions() -> Mapping[Untyped, Callable[..., Untyped]]:
     """Return PyTorch's decompositions of its operators, by overload.
 

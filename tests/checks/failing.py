@@ -150,7 +150,6 @@ ROUTES = {
         "onnx-library",
         "aotinductor-cpp",
         "jax-vmap",
-        "jax-gradient",
         "python",
     ],
 }

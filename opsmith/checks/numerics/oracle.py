@@ -114,7 +114,6 @@ class Expected:
         steady: whether integers and booleans stay as they are if the arguments move a little.
         formula: function that computes the results in another way, whose rounding errors count too:
             it returns them with rounding and without, given arguments and the right results.
-        flushes: whether what computes the results loses subnormal numbers.
     """
 
     names: list[str]
@@ -131,7 +130,6 @@ class Expected:
     beside_one: Mapping[str, float] = field(default_factory=dict)
     steady: bool = False
     formula: Formula | None = None
-    flushes: bool = False
 
     @cached_property
     def narrow(self) -> list[Tensor] | None:
@@ -486,7 +484,7 @@ def tolerance(truth: Expected, position: int, dtype: torch.dtype) -> Tensor:
         unit = max(unit, torch.finfo(value.dtype).eps / 2)
     size = torch.nan_to_num(magnitude(value), nan=0.0, posinf=0.0)
     allowed = unit * (4 * size + 4 * torch.sqrt(terms) * (size + spread))
-    smallest = info.smallest_normal * (1 if truth.flushes else 4 * info.eps)
+    smallest = info.smallest_normal * 4 * info.eps
     if smallest < torch.finfo(torch.float64).smallest_normal:
         # Adding a denormal number takes ten times as long as comparing with it.
         return allowed.clamp_min(smallest)

@@ -34,11 +34,6 @@ def call_operator(
     return loaded.runner.run(operator.name, arguments)
 
 
-def _nothing_lost(loaded: LoadedOperators, operator: Operator) -> str | None:
-    del loaded, operator
-    return None
-
-
 @dataclass(frozen=True)
 class OwnCall:
     """The call of a loaded operator in its runtime's own types.
@@ -106,15 +101,12 @@ class GradientProof(Route):
 
     Attributes:
         options: returns the options of the export.
-        lost: returns why the loaded operator has no gradient, if only the export can tell; `None`
-            if it has a gradient.
         differentiate: accepts the loaded operator, arguments by name and a gradient for each
             differentiable result; returns the gradient of each tensor that requires one, in their
             order.
     """
 
     options: Callable[[Operator], Arguments] = _no_options
-    lost: Callable[[LoadedOperators, Operator], str | None] = _nothing_lost
     differentiate: Callable[
         [LoadedOperators, Operator, Arguments, Sequence[Tensor]], Sequence[Tensor]
     ]

@@ -155,7 +155,6 @@ class Route:
         beside_one: operators of PyTorch, by name (``aten::sigmoid``), that the runtime computes
             with an absolute error, even where results are small. The value is the error in units in
             the last place of 1; it is in single precision for coarser dtypes, which runtimes widen.
-        flushes: whether what the runtime computes itself loses subnormal numbers.
         needs: checks of what PyTorch does alike; where one fails, this route has nothing to add.
     """
 
@@ -170,7 +169,6 @@ class Route:
     timed: str = ""
     compiles: bool = False
     beside_one: Mapping[str, float] = field(default_factory=dict)
-    flushes: bool = False
     needs: tuple[str, ...] = ()
 
 

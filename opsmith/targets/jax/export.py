@@ -1,4 +1,4 @@
-"""Write the Python package: declarations, libraries, derivatives, and the functions around them."""
+"""Write the Python package: declarations, libraries, gradients, and the functions around them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typing import Any
 from opsmith import kernels
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
+from opsmith.operators.core.operator import RegisteredOperator
+from opsmith.operators.dispatch.declared_backward import DeclaredBackward
 from opsmith.signature import Signature
 from opsmith.system.version import version
 from opsmith.targets.exporting.artifact import OperatorUse, file_digest
@@ -21,7 +23,6 @@ from opsmith.targets.exporting.packages.writer import attributes_of, head, packa
 from opsmith.targets.exporting.protocol import Outcome
 from opsmith.targets.exporting.readme import README
 from opsmith.targets.jax import library, vendor
-from opsmith.targets.jax.derivatives import Derivative, derivative
 
 
 @dataclass(frozen=True)
@@ -32,13 +33,13 @@ class JaxFunction:
         operator: the operator.
         attribute: its name in the package.
         path: path of its library.
-        gradient: its derivative, or the reason why it has none.
+        gradient: its backward, or the reason why it has none in JAX.
     """
 
     operator: Operator
     attribute: str
     path: Path
-    gradient: Derivative | str
+    gradient: DeclaredBackward | str
 
     @property
     def signature(self) -> Signature:
@@ -80,30 +81,43 @@ def export(operators: Sequence[Operator], folder: Path, options: Mapping[str, An
     )
 
 
-def _gradients(operators: Sequence[Operator]) -> dict[Operator, Derivative | str]:
-    """Return the derivatives of the operators, and of operators that derivatives call."""
-    found: dict[Operator, Derivative | str] = {}
+def _gradients(operators: Sequence[Operator]) -> dict[Operator, DeclaredBackward | str]:
+    """Return the backward of each operator, and of the operators that are backwards."""
+    found: dict[Operator, DeclaredBackward | str] = {}
     waiting = list(operators)
     for operator in waiting:
         if operator not in found:
-            found[operator] = derivative(operator)
-            waiting += getattr(found[operator], "calls", ())
+            found[operator] = gradient = gradient_of(operator)
+            waiting += [] if isinstance(gradient, str) else [gradient.backward]
     return found
+
+
+def gradient_of(operator: Operator) -> DeclaredBackward | str:
+    """Return the operator's backward, or a sentence that explains why it has no gradient in JAX."""
+    signature, rule = operator.signature, operator.rule
+    if signature.mutated:
+        return "writes into an argument, and such an operator has no gradient in JAX."
+    declared: DeclaredBackward | None = None
+    if isinstance(operator, RegisteredOperator):
+        declared = operator.declared_backward
+    if declared is None:
+        has = "its backward" if rule.backward is not None else "its reference"
+        why = f", since {has} is PyTorch's" if rule.backward is not None or rule.reference else ""
+        return (
+            f"has no gradient in JAX{why}. Declare an operator with a C++ kernel that computes it, "
+            f"name it with {signature.name}.register_backward, and export again."
+        )
+    backward = declared.backward
+    problem = library.obstacle(backward, backward.kernels.get(HOST))
+    if problem is not None:
+        return f"has no gradient in JAX: of its backward {backward.name}, {problem}"
+    return declared
 
 
 def _note(item: JaxFunction) -> str:
     if isinstance(item.gradient, str):
         return item.gradient.rstrip(".")
-    calls = ", ".join(operator.name for operator in item.gradient.calls)
-    how = "its backward" if item.gradient.how == "ByHand" else "its reference"
-    lacking = item.gradient.lacking
-    return "".join(
-        [
-            f"gradient by {how}",
-            f", which calls {calls}" if calls else "",
-            f"; not for every call: for some, it {lacking}" if lacking else "",
-        ]
-    )
+    return f"gradient by {item.gradient.backward.name}"
 
 
 def _declarations(found: Sequence[JaxFunction]) -> str:
@@ -171,46 +185,25 @@ def _init(found: Sequence[JaxFunction]) -> str:
 
 
 def _gradients_text(found: Sequence[JaxFunction]) -> str:
-    """Return the derivatives as Python source."""
-    lines = [
-        head(),
-        "import math  # noqa: F401\n\n",
-        "from . import declarations\n",
-        f"from .{vendor.place_of('targets.jax.package')} import aten  # noqa: F401\n",
-        f"from .{vendor.place_of('targets.jax.package.derivative')} import "
-        "ByHand, ByReference, Variant  # noqa: F401\n\n",
-        "operators = {}\n",
-    ]
+    """Return the gradients as Python source."""
+    place = vendor.place_of("targets.jax.package.derivative")
+    lines = [head(), f"from .{place} import BackwardCall  # noqa: F401\n\n", "operators = {}\n"]
     for item in found:
-        name = item.attribute
-        if isinstance(item.gradient, str):
-            lines.append(f"\n{name} = {item.gradient!r}\n")
-            continue
-        variants = []
-        asked: dict[str, str] = {}
-        for number, path in enumerate(item.gradient.paths):
-            lines.append(f"\n\ndef _{name}_{number}({', '.join(path.inputs)}):\n")
-            lines += [f"    {line}\n" for line in path.body]
-            taken = ", ".join(path.inputs[: path.count])
-            conditions = [
-                f"    ({text!r}, lambda {taken}: {text}, {minor}),\n"
-                for text, minor in path.conditions
-            ]
-            # Paths of several dtypes share their conditions.
-            text = "".join(conditions)
-            if text not in asked:
-                asked[text] = f"_{name}_{number}_if"
-                lines.append(f"\n\n{asked[text]} = [\n{text}]\n")
-            variants += [
-                f"    Variant({kinds}, {asked[text]}, _{name}_{number}),\n" for kinds in path.kinds
-            ]
-        lines += [
-            f"\n\n{name} = {item.gradient.how}(declarations.{name}, [\n",
-            *variants,
-            "]",
-            *([f", {item.gradient.hindered}"] if item.gradient.hindered else []),
-            ")\n",
-        ]
+        text = repr(item.gradient)
+        if not isinstance(item.gradient, str):
+            names = [parameter.name for parameter in item.signature.parameters]
+            given = {
+                one.name: (
+                    one.kind,
+                    names[one.position] if one.kind == "argument" else one.position,
+                )
+                for one in item.gradient.given
+            }
+            places = zip(names, item.gradient.gradients, strict=True)
+            gradients = {name: place for name, place in places if place is not None}
+            backward = item.gradient.backward.name
+            text = f"BackwardCall(operators, {backward!r}, {given!r}, {gradients!r})"
+        lines.append(f"\n{item.attribute} = {text}\n")
     return "".join(lines)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opsmith.errors import CheckError, DifferentiationError
+from opsmith.errors import CheckError
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import DTYPES
 from opsmith.operators.core.operator import Kernel
@@ -28,10 +28,6 @@ _QUICKLY = {
     "xla_cpu_use_fusion_emitters": False,
     "xla_cpu_parallel_codegen_split_count": 1,
 }
-
-#: XLA computes tanh as a quotient of polynomials; its error is up to 2.2 units in the last place of
-#: 1 (measured with JAX 0.10.2 on a CPU).
-_BESIDE_ONE = {"aten::tanh": 2.2}
 
 
 def _called(
@@ -148,35 +144,24 @@ def _differentiated(
         # Compile one program per case, since compilation takes most of the time.
         compiled = jax.jit(gradients, compiler_options=_quickly())
         arrays = [to_jax(leaf) for leaf in leaves]
-        try:
-            # PyTorch's gradient of a complex number is the conjugate of JAX's.
-            found = compiled(arrays, [to_jax(cotangent.conj()) for cotangent in cotangents])
-        except RuntimeError as error:
-            # The package has its own copies of opsmith's error classes.
-            if type(error).__name__ == DifferentiationError.__name__:
-                raise DifferentiationError(str(error)) from error
-            raise
+        # PyTorch's gradient of a complex number is the conjugate of JAX's.
+        found = compiled(arrays, [to_jax(cotangent.conj()) for cotangent in cotangents])
         return [to_torch(gradient).conj().resolve_conj() for gradient in found]
 
 
 def _no_gradient(operator: Operator, kernel: Kernel) -> str | None:
+    from opsmith.targets.jax.export import gradient_of
+
     signature, rule = operator.signature, operator.rule
     problem = obstacle(operator, kernel)
     if problem is not None:
         return problem
     if rule.backward is None and not rule.reference:
         return "has no gradient"
-    if signature.mutated:
-        return "writes into an argument, and such an operator has no gradient in JAX"
     if not any(_may_be_float(parameter) for parameter in signature.tensors):
         return "takes no tensor that has a gradient"
-    return None
-
-
-def _untranslated(loaded: LoadedOperators, operator: Operator) -> str | None:
-    function: Any = loaded[operator.name]
-    reason: str | None = function.no_gradient
-    return reason
+    gradient = gradient_of(operator)
+    return gradient if isinstance(gradient, str) else None
 
 
 def _may_be_float(parameter: Parameter) -> bool:
@@ -192,10 +177,8 @@ def _no_batch(operator: Operator, kernel: Kernel) -> str | None:
 
 
 def _derivative(operator: Operator) -> str:
-    rule = operator.rule
-    if rule.backward is not None:
-        return f"backward: {where_written(rule.backward)}"
-    return f"reference: {operator.kernels['reference'].where}"
+    assert operator.rule.backward is not None
+    return f"backward: {where_written(operator.rule.backward)}"
 
 
 PROOFS: tuple[Route, ...] = (
@@ -223,9 +206,6 @@ PROOFS: tuple[Route, ...] = (
         what="JAX",
         obstacle=_no_gradient,
         about=_derivative,
-        lost=_untranslated,
         differentiate=_differentiated,
-        beside_one=_BESIDE_ONE,
-        flushes=True,
     ),
 )

@@ -18,6 +18,7 @@ jax = pytest.importorskip("jax")
 SOURCE = """
 #include <opsmith/kernel.h>
 #include "twice.h"
+#include "twice_backward.h"
 void twice(const opsmith::Context&, const jax_without_gradients::twice_args& a) {
   for (int64_t i = 0; i < a.N; ++i) {
     a.out0(i) = 2 * a.x(i);
@@ -26,6 +27,10 @@ void twice(const opsmith::Context&, const jax_without_gradients::twice_args& a) 
   }
 }
 OPSMITH_KERNEL(jax_without_gradients, twice, cpu)
+void twice_backward(const opsmith::Context&, const jax_without_gradients::twice_backward_args& a) {
+  for (int64_t i = 0; i < a.N; ++i) a.out(i) = 2 * a.grad_out0(i);
+}
+OPSMITH_KERNEL(jax_without_gradients, twice_backward, cpu)
 """
 
 
@@ -35,7 +40,7 @@ def copied(x: Tensor) -> Tensor:
 
 @pytest.mark.slow
 def test_a_result_without_a_gradient_has_none_in_jax(tmp_path: Path) -> None:
-    @opsmith.op("jax_without_gradients::twice", autograd="reference")
+    @opsmith.op("jax_without_gradients::twice")
     def twice(
         x: Float32[Tensor, "N"],
     ) -> tuple[
@@ -45,9 +50,15 @@ def test_a_result_without_a_gradient_has_none_in_jax(tmp_path: Path) -> None:
     ]:
         return 2 * x, x * x, x.argmax()
 
+    @opsmith.op("jax_without_gradients::twice_backward")
+    def twice_backward(grad_out0: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+        return 2 * grad_out0
+
+    twice.register_backward(twice_backward, grads={"x": 0})
     source = tmp_path / "twice.cpp"
     source.write_text(SOURCE)
-    twice.register_kernel("cpu", source=source, flags=("-O0",))
+    for operator in (twice, twice_backward):
+        operator.register_kernel("cpu", source=source, flags=("-O0",))
     artifact = opsmith.export(twice, target="jax", out=tmp_path / "dist", say=None)
     function = opsmith.load(artifact.folder).ops.twice
     x = jax.numpy.asarray(torch.arange(3.0).numpy())

@@ -11,19 +11,14 @@ pytest.importorskip("jax")
 #: The collectives of each program; results and gradients are compared in the process itself.
 EXPECTED = """\
 product: P(None, None), P(None, 'a'): nothing
-product, gradient: P(None, None), P(None, 'a'): all-reduce
 product: P(None, 'b'), P('b', 'a'): all-reduce
-product, gradient: P(None, 'b'), P('b', 'a'): all-reduce
 product: P('a', None), P(None, None): nothing
-product, gradient: P('a', None), P(None, None): all-reduce
 product: P('a', 'b'), P('b', None): all-reduce
-product, gradient: P('a', 'b'), P('b', None): all-reduce
 product: P(('a', 'b'), None), P(None, None): nothing
-product, gradient: P(('a', 'b'), None), P(None, None): all-reduce
 normed: P('a', 'b'), P(): nothing
-normed, gradient: P('a', 'b'), P(): all-reduce
+normed, gradient: P('a', 'b'), P(): nothing
 normed: P('a', None, 'b'), P('b',): all-gather
-normed, gradient: P('a', None, 'b'), P('b',): all-gather all-reduce
+normed, gradient: P('a', None, 'b'), P('b',): all-gather
 normed, explicit: P('a', 'b'), P(): nothing
 uneven: P('a',), P(): all-gather
 add_to: P('a',), P('a',), P('a',), P('a',): nothing
