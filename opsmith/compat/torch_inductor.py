@@ -6,12 +6,17 @@ Every name exists in each release from 2.10 on.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import torch
-from torch.export import ExportedProgram
 
+from opsmith.compat.patch import Patch
+from opsmith.compat.torch_ops import OpOverload, is_written, out_of, overload_schema
 from opsmith.untyped import Untyped
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
 
 def settings() -> Untyped:
@@ -100,3 +105,56 @@ def take_calls_that_write_nothing() -> None:
 
     # A static method, which the name of the class finds in each call.
     ReplacementPatternEntry.replace_with_graph = staticmethod(replace)
+
+
+def _out_variants() -> Untyped:
+    from torch._library import _out_variant
+
+    return _out_variant
+
+
+_without_out_variants = Patch(_out_variants, "to_out_variant", lambda _: lambda overload: None)
+
+
+def plan_results(ir: Untyped, has_out: Callable[[str], bool]) -> None:
+    """Let Inductor plan the memory of results, and call the out variant with it.
+
+    PyTorch 2.13's own lowering fails at sizes that are symbols. With one result it also passes
+    tensors before other arguments, flattens lists, repeats keyword arguments, and writes C++ that
+    calls a function which does not exist. Earlier releases have none.
+
+    Private: ``torch._inductor.ir``. Without it, such calls are not compiled, or with arguments in
+    another order.
+
+    Args:
+        ir: the module ``torch._inductor.ir``.
+        has_out: whether the operator of a name has an out variant of opsmith's.
+    """
+    if not hasattr(ir, "ExternKernelMultiOut"):
+        return
+    original = ir.FallbackKernel.create.__func__
+
+    def create(cls: Untyped, /, kernel: Untyped, *args: object, **kwargs: object) -> object:
+        if not isinstance(kernel, OpOverload) or not has_out(kernel.name()):
+            return original(cls, kernel, *args, **kwargs)
+        if ir.V.graph.cpp_wrapper:  # C++ calls the operator as it is
+            with _without_out_variants():
+                return original(cls, kernel, *args, **kwargs)
+        with ir.V.graph.fake_mode:
+            example, tensors, rest, unflatten, symbols = cls.process_kernel(kernel, *args, **kwargs)
+        out: Untyped = out_of(kernel)
+        call = ir.ExternKernelMultiOut(
+            ir.MultiOutputLayout(device=cls.find_device(tensors, example)),
+            *(kernel, tensors, rest, unflatten),
+            kwargs=kwargs,
+            unbacked_bindings=symbols,
+            out_op=out,
+            out_arg_names=[one.name for one in overload_schema(out).arguments if is_written(one)],
+        )
+        call.out_variant_output_nodes = call.outputs = [
+            ir.AllocatingMultiOutput(cls.tensor_to_layout(result), call, [(tuple, place)])
+            for place, result in enumerate(example if isinstance(example, tuple) else [example])
+        ]
+        return tuple(call.outputs) if isinstance(example, tuple) else call.outputs[0]
+
+    ir.FallbackKernel.create = classmethod(create)

@@ -54,3 +54,12 @@ def is_builtin(overload: OpOverload) -> bool:
     from torch._library import utils
 
     return utils.is_builtin(overload)
+
+
+def out_of(overload: OpOverload) -> OpOverload | None:
+    """Return the overload ``out`` of the same operator, if there is one.
+
+    Private: ``torch.ops.aten.add.Tensor._overloadpacket``, as of each overload. Without it, neither
+    callers nor Inductor find out variants.
+    """
+    return getattr(overload._overloadpacket, "out", None)

@@ -176,6 +176,7 @@ def source(
     device: str,
     *,
     strided: bool | tuple[str, ...] = True,
+    out: bool = False,
     **more: object,
 ) -> str:
     """Return the C++ source of an adapter.
@@ -185,6 +186,7 @@ def source(
         signature: the operator's signature.
         device: the kernel's device type.
         strided: see `arguments_of`.
+        out: whether calls may give the memory for results, which are then arguments, too.
         more: further names for the template, besides those of `render` and ``arguments``,
             ``shared`` (see `shared_by`), ``results``, ``dependent`` (the results that the kernel
             allocates), ``device``, ``entry`` (the kernel's symbol) and ``values`` (whether values
@@ -192,6 +194,9 @@ def source(
     """
     results = results_of(signature)
     arguments = arguments_of(signature, strided)
+    if out and not signature.no_out:
+        # A kernel takes results as it would have allocated them, even if it takes strides.
+        arguments += arguments_of(signature.writing, False)[len(arguments) :]
     return render(
         template,
         signature,
@@ -225,6 +230,7 @@ def torch_adapter(
         signature,
         device,
         strided=strided,
+        out=True,
         key=dispatch_key(emulated_on or device, signature, signature.qualname),
         emulated=bool(emulated_on),
         register=register_symbol(signature, device),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from opsmith.signature.dtype_variables import (
@@ -306,6 +306,37 @@ class Signature:
     def schema(self) -> str:
         """Return the schema without the namespace, as ``torch.library.define`` expects it."""
         return schema_of(self.name, self.parameters, self.results)
+
+    @cached_property
+    def writing(self) -> Signature:
+        """The signature of the out variant, in which each result is an argument that is written.
+
+        It has no results, although the out variant returns what it was given.
+        """
+        memory = [Parameter(r.name, r.type, keyword_only=True, mutated=True) for r in self.results]
+        return replace(self, parameters=(*self.parameters, *memory), results=())
+
+    @cached_property
+    def no_out(self) -> str:
+        """The reason why the operator has no out variant; empty if it has one."""
+        for name in [parameter.name for parameter in self.mutated]:
+            return f"it writes into {name!r} already"
+        for result in self.results:
+            if isinstance(result.type, TensorListType):
+                return "it returns a list, and nothing says of how many tensors"
+            if result.name in self.by_name:
+                return f"a parameter is called {result.name!r}, as a result would be"
+        if self.data_dependent:
+            return f"data decide the size of {', '.join(self.data_dependent)}"
+        if not self.results:
+            return "it returns nothing"
+        return "" if self.shaped else "its declaration gives a result without a shape"
+
+    def out_schema(self) -> str:
+        """Return the schema of the out variant: ``f.out(Tensor x, *, Tensor(a!) out) -> …``."""
+        types = [f"Tensor({chr(ord('a') + place)}!)" for place in range(len(self.results))]
+        text = self.writing.schema().replace(self.name, f"{self.name}.out", 1).removesuffix("()")
+        return text + (types[0] if len(types) == 1 else f"({', '.join(types)})")
 
     def facts(self) -> str:
         """Return everything in the declaration except its documentation, as a text.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from opsmith.kernels.codegen.argument_struct import dlpack_dtype, is_dependent, template_parameters
@@ -60,13 +60,14 @@ class TypeText:
 
 @dataclass(frozen=True)
 class ResultCode:
-    """A result, and the statements for its sizes."""
+    """A result, the statements for its sizes, and those for memory that the caller gives for it."""
 
     name: str
     text: str
     position: int
     dependent: bool
     lines: list[str]
+    given: list[str] = field(default_factory=list)
 
 
 class ValidationCode:
@@ -348,6 +349,7 @@ class ValidationCode:
                 position,
                 is_dependent(self.signature, result),
                 self._sizes(result) if not is_dependent(self.signature, result) else [],
+                self._given(result) if not self.signature.no_out else [],
             )
             for position, result in enumerate(self.signature.results)
         ]
@@ -363,6 +365,10 @@ class ValidationCode:
                 size = self._cpp(dim.expression)
                 lines.append(f"this->result(sizes, {size}, {quote(str(dim))}, {constant});")
         return lines
+
+    def _given(self, result: Result) -> list[str]:
+        memory = self.signature.writing.parameter(result.name)
+        return self._tensors(memory, [*self._tensor(memory), *self._expressions(memory)])
 
     def allocations(self) -> list[ResultCode]:
         """Return the statements that check the sizes of each result that the kernel allocates."""

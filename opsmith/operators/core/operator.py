@@ -17,7 +17,7 @@ from typing_extensions import ParamSpec, TypeVar
 from opsmith import kernels
 from opsmith.compat import torch_modules
 from opsmith.compat.torch_library import CustomOpDef
-from opsmith.compat.torch_ops import OpOverload, entry_of
+from opsmith.compat.torch_ops import OpOverload, entry_of, out_of
 from opsmith.errors import DeclarationError, OpsmithError
 from opsmith.operators.core.arguments import IN_GRAPHS, MANY, can_be_functionalised
 from opsmith.operators.core.rule import Rule
@@ -248,6 +248,22 @@ class Operator(CustomOpDef, Generic[P, R]):
     def overload(self) -> OpOverload:
         """Return the overload that calls use: ``torch.ops.namespace.name.default``."""
         return self._opoverload
+
+    @property
+    def out(self) -> OpOverload:
+        """Return the out variant, which writes into given tensors: ``op.out(x, out=memory)``.
+
+        It is the overload ``torch.ops.namespace.name.out``. Each result is a keyword argument:
+        ``out``, or ``out0``, ``out1``, … if there are several.
+
+        Raises:
+            DeclarationError: the operator has none; the message says why.
+        """
+        found, why = out_of(self._opoverload), self.signature.no_out
+        if found is None or why:
+            why = why or "the library that defines it gives it none"
+            raise DeclarationError(f"{self.name}: has no out variant, because {why}")
+        return found
 
     def split(self, arguments: Arguments) -> tuple[Args, dict[str, Value]]:
         """Split arguments by name into a call's positional and keyword-only arguments."""

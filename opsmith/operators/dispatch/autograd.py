@@ -98,7 +98,7 @@ def derivative_kernel(operator: Operator) -> Callable[..., object]:
         if signature.nondifferentiable:
             args, kwargs = _detached(operator, args, kwargs)
         dual = None
-        if may_have_tangents() and _has_tangent((*args, *kwargs.values())):
+        if may_have_tangents() and has_tangent((*args, *kwargs.values())):
             dual = _reference_of(operator, args, kwargs)
         if not (torch.is_grad_enabled() and any_requires_grad(*args, *kwargs.values())):
             with below_autograd():
@@ -356,13 +356,13 @@ class _Refusing(torch.autograd.Function):
     jvp = backward
 
 
-def _has_tangent(values: Sequence[object]) -> bool:
+def has_tangent(values: Sequence[object]) -> bool:
     """Return whether a tensor among `values`, or in a list among them, carries a tangent."""
     for value in values:
         if isinstance(value, Tensor):
             if forward_ad.unpack_dual(value, level=_LEVEL).tangent is not None:
                 return True
-        elif isinstance(value, list | tuple) and _has_tangent(value):
+        elif isinstance(value, list | tuple) and has_tangent(value):
             return True
     return False
 

@@ -15,6 +15,7 @@ from torch.library import Library
 from opsmith import kernels
 from opsmith.compat.torch_autograd import in_transform
 from opsmith.compat.torch_dispatch import is_defined, parse_schema
+from opsmith.compat.torch_inductor import plan_results
 from opsmith.compat.torch_library import destroy, let_an_argument_be_called_mode
 from opsmith.compat.torch_ops import OpOverload, overload_schema
 from opsmith.errors import ArgumentError, DeclarationError
@@ -25,6 +26,7 @@ from opsmith.operators.core.source_location import where_written
 from opsmith.operators.core.unusable import unusable
 from opsmith.operators.dispatch import autograd
 from opsmith.signature import Signature
+from opsmith.system.post_import import when_imported
 from opsmith.untyped import Value
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 _CURRENT: dict[str, Registration] = {}
 #: The dispatch keys of tensors that are conjugated or negated only when they are read.
 LAZY_KEYS = ("Conjugate", "Negative")
+#: The tag by which out variants are found is not in every release.
+_OUT_TAGS = [getattr(torch.Tag, t) for t in ("pt2_compliant_tag", "out") if hasattr(torch.Tag, t)]
 
 
 class Registration:
@@ -72,12 +76,18 @@ class Registration:
         self._libraries: dict[str, Library] = {}
         self._native: dict[str, kernels.Library] = {}
         self._gate: Gate | None = None
+        self._out_gate: Gate | None = None
         self._argument_gate: ArgumentGate | None = None
         definition = Library(signature.namespace, "FRAGMENT")
         definition.define(signature.schema(), tags=_tags(signature, tags))
         self._libraries["define"] = definition
+        if not signature.no_out:
+            definition.define(signature.out_schema(), tags=_OUT_TAGS)
         packet = getattr(getattr(torch.ops, signature.namespace), signature.name)
         self.overload: OpOverload = packet.default
+        self._copying = late(functools.partial(_copying, signature, self.overload))
+        if not signature.no_out:
+            definition.impl(f"{signature.name}.out", self._copying, "CompositeImplicitAutograd")
         _CURRENT[signature.qualname] = self
 
     def implement(
@@ -100,6 +110,8 @@ class Registration:
         self._compare_schemas(library.schema())
         library.register()
         self._native[key] = library
+        if kernel.validates and not self.signature.no_out:
+            self._gate_out_variant()
         if not kernel.validates:
             self._guard_arguments(key, kernel.source)
         return library
@@ -196,8 +208,21 @@ class Registration:
             self._withdraw(key)
         derivative = autograd.derivative_kernel(operator)
         self._gate = autograd_gate.Gate(
-            opened, operator, derivative, declared if recorder else None
+            opened, self.signature, derivative, declared if recorder else None
         )
+
+    def _gate_out_variant(self) -> None:
+        """Let calls of the out variant that need no derivative reach a compiled kernel in C++."""
+        from opsmith.operators.dispatch.gates import autograd_gate
+
+        opened, copying = autograd_gate.load(), self._copying
+        if opened is not None and self._out_gate is None:
+            self._out_gate = autograd_gate.Gate(
+                opened, self.signature, lambda _, *args, **kw: copying(*args, **kw), out=True
+            )
+        elif opened is None and "out" not in self._libraries:
+            self._libraries["out"] = Library(self.signature.namespace, "FRAGMENT")
+            self._libraries["out"].impl(f"{self.signature.name}.out", copying, "Autograd")
 
     def autograd_again(self, operator: RegisteredOperator) -> None:
         """Register the autograd kernels again after the backward changed."""
@@ -212,9 +237,10 @@ class Registration:
         for key in [*self._libraries, *self._native]:
             if key != "define":
                 self._withdraw(key)
-        if self._gate is not None:
-            self._gate.close()
-            self._gate = None
+        for gate in (self._gate, self._out_gate):
+            if gate is not None:
+                gate.close()
+        self._gate = self._out_gate = None
         if self._argument_gate is not None:
             self._argument_gate.close()
             self._argument_gate = None
@@ -243,6 +269,19 @@ class Registration:
             rest = {other: source for other, source in guarded.kernels.items() if other != key}
             again = argument_gate.ArgumentGate(self.signature, rest) if rest else None
             self._argument_gate = again
+
+
+def _copying(signature: Signature, overload: OpOverload) -> Callable[..., object]:
+    from opsmith.operators.dispatch.copying import copying_kernel
+
+    return copying_kernel(signature, overload)
+
+
+def _has_out(name: str) -> bool:
+    return name in _CURRENT and not _CURRENT[name].signature.no_out
+
+
+when_imported("torch._inductor.ir", functools.partial(plan_results, has_out=_has_out))
 
 
 def _dispatch_of(kind: type) -> str:

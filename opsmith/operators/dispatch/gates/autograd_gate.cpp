@@ -81,19 +81,20 @@ extern "C" {
 // same schema. Returns the same as `open_gate`.
 __attribute__((visibility("default"))) void* opsmith_gate_open(const char* name,
                                                                const char* derivative) {
-  return open_gate(name, c10::DispatchKey::Autograd, "opsmith's autograd gate",
-                   [&](c10::Dispatcher& dispatcher) {
-                     return std::make_unique<Gate>(dispatcher.findSchemaOrThrow(derivative, ""));
-                   });
+  return open_gate(
+      name, c10::DispatchKey::Autograd, "opsmith's autograd gate",
+      [&](c10::Dispatcher& dispatcher) {
+        return std::make_unique<Gate>(*dispatcher.findSchema(torch::jit::parseName(derivative)));
+      });
 }
 
 // Raises the version counters of the tensors that `name` writes. Returns the same as `open_gate`.
 __attribute__((visibility("default"))) void* opsmith_versions_open(const char* name) {
-  return open_gate(
-      name, c10::DispatchKey::ADInplaceOrView, "opsmith's version counters",
-      [&](c10::Dispatcher& dispatcher) {
-        return std::make_unique<Versions>(dispatcher.findSchemaOrThrow(name, "").schema());
-      });
+  return open_gate(name, c10::DispatchKey::ADInplaceOrView, "opsmith's version counters",
+                   [&](c10::Dispatcher& dispatcher) {
+                     return std::make_unique<Versions>(
+                         dispatcher.findSchema(torch::jit::parseName(name))->schema());
+                   });
 }
 
 }  // extern "C"

@@ -16,17 +16,18 @@ from torch.library import Library
 from opsmith.compat.torch_library import destroy
 from opsmith.errors import OpsmithError
 from opsmith.operators.dispatch.gates import gate_libraries
+from opsmith.signature import Signature
 
 if TYPE_CHECKING:
-    from opsmith.operators.core.operator import Operator, RegisteredOperator
+    from opsmith.operators.core.operator import RegisteredOperator
     from opsmith.operators.dispatch.declared_backward import DeclaredBackward
 
 _NAMESPACE = "opsmith_derivative"
 
 
 def built_beside(operators: Iterable[RegisteredOperator] = ()) -> AbstractContextManager[None]:
-    """Build the operators' gates, by default the plain gate, in parallel with a block of code."""
-    wanted = {load_recorder if is_recorded(operator) else load for operator in operators} or {load}
+    """Build the operators' gates in parallel with a block of code; each needs the plain gate."""
+    wanted = [load, *([load_recorder] if any(map(is_recorded, operators)) else [])]
     return gate_libraries.loaded_beside(
         [loader for loader in wanted if not loader.cache_info().currsize]
     )
@@ -78,32 +79,36 @@ class Gate:
 
     Args:
         library: the library from `load`; from `load_recorder` for a declared backward.
-        operator: the operator.
+        signature: the operator's signature.
         derivative: the Python function for calls that need a derivative.
         declared: the backward to record, if there is a declared one.
+        out: whether the gate stands before the operator's out variant, which `derivative` refuses.
     """
 
     def __init__(
         self,
         library: ctypes.CDLL,
-        operator: Operator,
+        signature: Signature,
         derivative: Callable[..., object],
         declared: DeclaredBackward | None = None,
+        *,
+        out: bool = False,
     ) -> None:
-        signature = operator.signature
         self._library = library
         # For calls that need a derivative, the gate calls a second operator of the same schema,
         # whose only kernel is the Python function.
-        name = f"{signature.namespace}__{signature.name}"
+        schema = signature.out_schema() if out else signature.schema()
+        own = schema.partition("(")[0]
+        name = f"{signature.namespace}__{own}"
         self._derivative = Library(_NAMESPACE, "FRAGMENT")
-        self._derivative.define(name + signature.schema().removeprefix(signature.name))
+        self._derivative.define(f"{signature.namespace}__{schema}")
         self._derivative.impl(name, derivative, "Autograd", with_keyset=True)
-        names = signature.qualname.encode(), f"{_NAMESPACE}::{name}".encode()
+        names = f"{signature.namespace}::{own}".encode(), f"{_NAMESPACE}::{name}".encode()
         if declared is None:
             opened = [library.opsmith_gate_open(*names)]
         else:
             opened = [library.opsmith_recorder_open(*names, *_plan(declared))]
-        if signature.mutated:
+        if signature.mutated or out:
             opened.append(library.opsmith_versions_open(names[0]))
         self._handles = [handle for handle in opened if handle]
         if len(self._handles) < len(opened):

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/jit/frontend/function_schema_parser.h>
 
 #include <memory>
 #include <string>
@@ -23,9 +24,9 @@ void* open_gate(const char* name, c10::DispatchKey key, const char* what, Make&&
   try {
     c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
     auto kernel = c10::KernelFunction::makeFromBoxedFunctor(make(dispatcher));
-    return new Opened{
-        dispatcher.registerImpl({name, ""}, key, std::move(kernel), std::nullopt, nullptr, what),
-        std::move(kept)};
+    return new Opened{dispatcher.registerImpl(torch::jit::parseName(name), key, std::move(kernel),
+                                              std::nullopt, nullptr, what),
+                      std::move(kept)};
   } catch (const std::exception& error) {
     message = error.what();
     return nullptr;

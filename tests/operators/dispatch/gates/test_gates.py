@@ -150,7 +150,7 @@ def test_calls_that_need_a_derivative_go_to_one_of_the_same_schema() -> None:
         return x.detach() * scale
 
     gates: Any = Gates()
-    opened = autograd_gate.Gate(gates, behind, derivative)
+    opened = autograd_gate.Gate(gates, behind.signature, derivative)
     assert gates.opsmith_gate_open.called == [
         (b"gates::behind", b"opsmith_derivative::gates__behind")
     ]
@@ -167,7 +167,7 @@ def test_calls_that_need_a_derivative_go_to_one_of_the_same_schema() -> None:
 
     gates = Gates(None)
     with pytest.raises(OpsmithError, match=r"^gates::behind: no such operator$"):
-        autograd_gate.Gate(gates, behind, derivative)
+        autograd_gate.Gate(gates, behind.signature, derivative)
 
 
 def test_an_autograd_gate_that_does_not_compile_is_done_without(

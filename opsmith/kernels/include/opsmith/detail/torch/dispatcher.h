@@ -139,6 +139,7 @@ class OwnedTensor : public aten::TensorArgument<written> {
   explicit OwnedTensor(Optional value) : OwnedTensor(value.value) {}
   explicit OwnedTensor(StableIValue value)
       : OwnedTensor(reinterpret_cast<AtenTensorHandle>(value)) {}
+  AtenTensorHandle release() { return owner_.release(); }  // gives the tensor back
 
  private:
   explicit OwnedTensor(AtenTensorHandle tensor)
