@@ -13,6 +13,7 @@ import torch
 
 from opsmith.compat.patch import Patch
 from opsmith.compat.torch_ops import OpOverload, is_written, out_of, overload_schema
+from opsmith.system.post_import import when_imported
 from opsmith.untyped import Untyped
 
 if TYPE_CHECKING:
@@ -108,42 +109,56 @@ def take_calls_that_write_nothing() -> None:
 
 
 def _out_variants() -> Untyped:
+    """Return the module in which Inductor looks for out variants.
+
+    Private: ``torch._library._out_variant``. Without it, AOTInductor fails at operators with one.
+    """
     from torch._library import _out_variant
 
     return _out_variant
 
 
-_without_out_variants = Patch(_out_variants, "to_out_variant", lambda _: lambda overload: None)
+_none_found = Patch(_out_variants, "to_out_variant", lambda _: lambda overload: None)
 
 
-def plan_results(ir: Untyped, has_out: Callable[[str], bool]) -> None:
-    """Let Inductor plan the memory of results, and call the out variant with it.
+def plan_results(has_out: Callable[[str], bool]) -> None:
+    """Let Inductor plan the memory of the results of operators that have an out variant.
 
-    PyTorch 2.13's own lowering fails at sizes that are symbols. With one result it also passes
-    tensors before other arguments, flattens lists, repeats keyword arguments, and writes C++ that
-    calls a function which does not exist. Earlier releases have none.
+    PyTorch 2.13's own lowering fails at sizes that are symbols, and at results that nothing reads.
+    With one result it passes tensors before other arguments, flattens lists, repeats arguments by
+    name, and writes C++ that calls a function which does not exist. Earlier releases have none.
 
     Private: ``torch._inductor.ir``. Without it, such calls are not compiled, or with arguments in
     another order.
 
     Args:
-        ir: the module ``torch._inductor.ir``.
         has_out: whether the operator of a name has an out variant of opsmith's.
     """
+    when_imported("torch._inductor.ir", functools.partial(_lower, has_out))
+
+
+def _lower(has_out: Callable[[str], bool], ir: Untyped) -> None:
     if not hasattr(ir, "ExternKernelMultiOut"):
         return
     original = ir.FallbackKernel.create.__func__
+
+    class Call(ir.ExternKernelMultiOut):  # type: ignore[misc]  # a class that is not known here
+        def codegen(self, wrapper: Untyped) -> None:
+            # The call writes results that nothing reads, too: their memory has to be allocated.
+            unread = {result.get_name() for result in self.outputs}
+            ir.V.graph.removed_buffers.difference_update(unread)
+            super().codegen(wrapper)
 
     def create(cls: Untyped, /, kernel: Untyped, *args: object, **kwargs: object) -> object:
         if not isinstance(kernel, OpOverload) or not has_out(kernel.name()):
             return original(cls, kernel, *args, **kwargs)
         if ir.V.graph.cpp_wrapper:  # C++ calls the operator as it is
-            with _without_out_variants():
+            with _none_found():
                 return original(cls, kernel, *args, **kwargs)
         with ir.V.graph.fake_mode:
             example, tensors, rest, unflatten, symbols = cls.process_kernel(kernel, *args, **kwargs)
         out: Untyped = out_of(kernel)
-        call = ir.ExternKernelMultiOut(
+        call = Call(
             ir.MultiOutputLayout(device=cls.find_device(tensors, example)),
             *(kernel, tensors, rest, unflatten),
             kwargs=kwargs,

@@ -319,13 +319,10 @@ class Signature:
     @cached_property
     def no_out(self) -> str:
         """The reason why the operator has no out variant; empty if it has one."""
-        for name in [parameter.name for parameter in self.mutated]:
-            return f"it writes into {name!r} already"
-        for result in self.results:
-            if isinstance(result.type, TensorListType):
-                return "it returns a list, and nothing says of how many tensors"
-            if result.name in self.by_name:
-                return f"a parameter is called {result.name!r}, as a result would be"
+        if self.mutated:
+            return f"it writes into {self.mutated[0].name!r} already"
+        if any(isinstance(result.type, TensorListType) for result in self.results):
+            return "it returns a list, and nothing says of how many tensors"
         if self.data_dependent:
             return f"data decide the size of {', '.join(self.data_dependent)}"
         if not self.results:

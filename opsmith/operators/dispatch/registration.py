@@ -26,7 +26,6 @@ from opsmith.operators.core.source_location import where_written
 from opsmith.operators.core.unusable import unusable
 from opsmith.operators.dispatch import autograd
 from opsmith.signature import Signature
-from opsmith.system.post_import import when_imported
 from opsmith.untyped import Value
 
 if TYPE_CHECKING:
@@ -281,7 +280,7 @@ def _has_out(name: str) -> bool:
     return name in _CURRENT and not _CURRENT[name].signature.no_out
 
 
-when_imported("torch._inductor.ir", functools.partial(plan_results, has_out=_has_out))
+plan_results(_has_out)
 
 
 def _dispatch_of(kind: type) -> str:

@@ -152,6 +152,7 @@ BY_ROW = {
     "cuda-on-cpu": ("all", MANY, ZERO, ONE),
     "mutation": ("all", MANY),
     "aliasing": ("all", MANY, ONE),
+    "out": ("all", MANY, ONE),
     "layouts": ("all", MANY),
     "empty-sizes": ("one", ZERO, ONE),
     "fake": ("all", MANY, ZERO, ONE, uneven),

@@ -205,8 +205,10 @@ class TensorArgument {
     describe(tensor_, written, view_);
     return &view_;
   }
-  void make_contiguous(const char* name) {
-    if (tensor_ == nullptr || copy_ || detail::is_contiguous(view_)) return;
+  void make_contiguous(const char* name, uintptr_t alignment = 1) {
+    if (tensor_ == nullptr || copy_) return;
+    const bool aligned = reinterpret_cast<uintptr_t>(view_.data) % alignment == 0;
+    if (aligned && detail::is_contiguous(view_)) return;
     copy_ = copied(tensor_, written, view_, name);
   }
   // For a written tensor: whether the memory that another one spans meets that of this one.
