@@ -352,11 +352,20 @@ class Opened:
     """In place of the autograd gate: what each was opened with."""
 
     every: ClassVar[list[Opened]] = []
+    before_out_variants: ClassVar[list[Opened]] = []
 
-    def __init__(self, library: Any, operator: Any, derivative: Any, declared: Any = None) -> None:
-        self.library, self.operator, self.declared, self.open = library, operator, declared, True
+    def __init__(
+        self,
+        library: Any,
+        signature: Any,
+        derivative: Any,
+        declared: Any = None,
+        *,
+        out: bool = False,
+    ) -> None:
+        self.library, self.signature, self.declared, self.open = library, signature, declared, True
         assert callable(derivative)
-        Opened.every.append(self)
+        (Opened.before_out_variants if out else Opened.every).append(self)
 
     def close(self) -> None:
         self.open = False
@@ -367,6 +376,7 @@ def test_one_autograd_gate_stands_before_a_kernel_and_records_what_is_declared(
 ) -> None:
     plain, recorder = object(), object()
     monkeypatch.setattr(Opened, "every", [])
+    monkeypatch.setattr(Opened, "before_out_variants", [])
     monkeypatch.setattr(autograd_gate, "Gate", Opened)
     monkeypatch.setattr(autograd_gate, "built_beside", lambda operators: contextlib.nullcontext())
     monkeypatch.setattr(autograd_gate, "load", lambda: plain)
@@ -382,7 +392,9 @@ def test_one_autograd_gate_stands_before_a_kernel_and_records_what_is_declared(
     raised.register_kernel("cpu", source=tmp_path / "raised.cpp")
     raised.build()
     (opened,) = Opened.every  # one, for all kernels
-    assert (opened.library, opened.operator, opened.declared) == (plain, raised, None)
+    assert (opened.library, opened.signature, opened.declared) == (plain, raised.signature, None)
+    (before_out,) = Opened.before_out_variants
+    assert (before_out.library, before_out.signature) == (plain, raised.signature)
 
     raised.register_backward(backward, grads={"x": 0})
     assert not opened.open
@@ -393,6 +405,9 @@ def test_one_autograd_gate_stands_before_a_kernel_and_records_what_is_declared(
     raised.register_backward(backward, grads={"x": 0})
     assert (Opened.every[-1].library, Opened.every[-1].declared) == (plain, None)
     assert len(Opened.every) == 3
+    assert before_out.open and len(Opened.before_out_variants) == 1
+    raised._registration.withdraw()
+    assert not before_out.open
 
 
 def test_emulating_what_nobody_registered_says_how_to() -> None:
