@@ -17,7 +17,9 @@ from torch.export.graph_signature import InputKind
 
 from opsmith.compat import torch_pytree as pytree
 from opsmith.compat.patch import Patch
+from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import DifferentiationError, ExportError
+from opsmith.operators.core import registry
 from opsmith.targets.exporting.artifact import unnamed_size
 from opsmith.targets.exporting.model import Model
 from opsmith.untyped import Args, Arguments, Value
@@ -41,6 +43,7 @@ def prepare(
     """
     if isinstance(model, ExportedProgram):
         _refuse_confused(model)
+        model = _without_out_variants(model)
         if args is None and kwargs is None:
             if model.example_inputs is None:
                 raise ExportError("the ExportedProgram carries no example inputs; pass args")
@@ -71,8 +74,18 @@ def prepare(
         raise ExportError(
             f"torch.export.export could not trace {type(model).__name__}:\n{error}{hint}"
         ) from error
+    program = _without_out_variants(program)
     given = _dim_names(program, model, args, kwargs, dynamic_shapes)
     return Model(program, model, args, kwargs, _size_names(program) | given)
+
+
+def _without_out_variants(program: ExportedProgram) -> ExportedProgram:
+    """Let a program call operators and copy their results, in place of calling `Operator.out`."""
+    for node in program.graph.nodes:
+        named = isinstance(node.target, OpOverload) and node.target.name().rpartition(".")
+        if named and named[2] == "out" and registry.find(named[0]) is not None:
+            return program.run_decompositions({})
+    return program
 
 
 def _told_apart(
