@@ -142,7 +142,7 @@ def _lower(has_out: Callable[[str], bool], ir: Untyped) -> None:
         return
     original = ir.FallbackKernel.create.__func__
 
-    class Call(ir.ExternKernelMultiOut):  # type: ignore[misc]  # a class that is not known here
+    class CallIntoBuffers(ir.ExternKernelMultiOut):  # type: ignore[misc]  # a class that is not known here
         def codegen(self, wrapper: Untyped) -> None:
             # The call writes results that nothing reads, too: their memory has to be allocated.
             unread = {result.get_name() for result in self.outputs}
@@ -158,7 +158,7 @@ def _lower(has_out: Callable[[str], bool], ir: Untyped) -> None:
         with ir.V.graph.fake_mode:
             example, tensors, rest, unflatten, symbols = cls.process_kernel(kernel, *args, **kwargs)
         out: Untyped = out_of(kernel)
-        call = Call(
+        call = CallIntoBuffers(
             ir.MultiOutputLayout(device=cls.find_device(tensors, example)),
             *(kernel, tensors, rest, unflatten),
             kwargs=kwargs,

@@ -84,7 +84,8 @@ def _without_out_variants(program: ExportedProgram) -> ExportedProgram:
     for node in program.graph.nodes:
         named = isinstance(node.target, OpOverload) and node.target.name().rpartition(".")
         if named and named[2] == "out" and registry.find(named[0]) is not None:
-            return program.run_decompositions({})
+            functional: ExportedProgram = program.run_decompositions({})
+            return functional
     return program
 
 
