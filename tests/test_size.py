@@ -20,6 +20,7 @@ MOST = 101_265
 PRODUCTS = re.compile(
     r"emulators/|opsmith/(bench|checks|drafting|judge|wheels)/|opsmith/(monitoring|testing)\.py"
     r"|opsmith/targets/(?!exporting/)\w+/|opsmith/kernels/languages/emulated_\w+/"
+    r"|opsmith/kernels/(languages|include/opsmith)/tvm_ffi\."
     r"|opsmith/cli/commands/(adopt|bench|check|emulate|explain|judge|wheel)\.py"
 )
 #: The most lines that all else may have, the core.

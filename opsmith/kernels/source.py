@@ -33,6 +33,7 @@ class Language(ABC):
         asked: the `language` that ``register_kernel`` must name, if the suffix of a file does not
             decide it; else empty.
         suffixes: the suffixes of its files.
+        compiled_elsewhere: whether a source is machine code already, which no check can compile.
         has_entry: whether the code exports the kernel symbol that every runtime's adapter calls.
             Without the symbol, the code registers itself with PyTorch, and runs nowhere else.
         compilers: the compilers that only this language needs, by name: each function returns a
@@ -45,6 +46,7 @@ class Language(ABC):
     api: str = "opsmith"
     asked: str = ""
     suffixes: tuple[str, ...]
+    compiled_elsewhere: bool = False
     has_entry: bool = True
     compilers: Mapping[str, Callable[[str], Compiler]] = MappingProxyType({})
     emulates: str = ""
@@ -133,6 +135,8 @@ class KernelSource:
         flags: further compiler flags.
         include_dirs: further include folders.
         link_libraries: further libraries to link.
+        function: the function of a library that was compiled elsewhere; else empty.
+        args: what that function takes, in order: names of the declaration.
         others: returns the sources of the other operators' kernels in the same file, as far as they
             are registered when the file is built.
 
@@ -149,6 +153,8 @@ class KernelSource:
     flags: tuple[str, ...] = ()
     include_dirs: tuple[Path, ...] = ()
     link_libraries: tuple[str, ...] = ()
+    function: str = ""
+    args: tuple[str, ...] | None = None
     others: Callable[[], Sequence[KernelSource]] = field(default=tuple, compare=False, repr=False)
 
     def __post_init__(self) -> None:

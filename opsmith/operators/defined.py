@@ -26,7 +26,7 @@ from opsmith.operators.dispatch.kernel import (
     native_kernel,
 )
 from opsmith.operators.dispatch.ranks import sharding
-from opsmith.operators.dispatch.registration import Registration
+from opsmith.operators.dispatch.registration import Registration, derived_fake, derived_rule
 from opsmith.signature import Signature
 from opsmith.signature.suggestions import refuse_unknown_keywords
 from opsmith.untyped import Arguments, Value
@@ -67,8 +67,8 @@ class DefinedOperator(RegisteredOperator[P, R]):
             implementation = host_kernel_without_tensors(self, implementation)
         for key in keys:
             self._registration.implement(key, implementation)
-        self._registration.fake(late(lambda: _derived_fake(signature)))
-        self._registration.vmap(late(lambda: _derived_rule(self)))
+        self._registration.fake(late(lambda: derived_fake(signature)))
+        self._registration.vmap(late(lambda: derived_rule(self)))
         self._registration.autograd(self)
         if autocast.needs_promotion(signature):
             for key in autocast.autocast_keys():
@@ -131,11 +131,23 @@ class DefinedOperator(RegisteredOperator[P, R]):
     ) -> None:
         """Register a ``@triton.jit`` kernel, or its location, which is launched on `grid`."""
 
+    @overload
+    def register_kernel(
+        self,
+        device_types: str | Sequence[str],
+        *,
+        tvm_ffi: object,
+        function: str | None = ...,
+        args: Sequence[str] | None = ...,
+        strided: bool | Sequence[str] = ...,
+    ) -> None:
+        """Register a function of a tvm-ffi module, which was compiled elsewhere."""
+
     @refuse_unknown_keywords(lambda self, *_: f"{self.name}: register_kernel")
     def register_kernel(
         self,
         device_types: str | Sequence[str],
-        function: Callable[..., object] | None = None,
+        function: Callable[..., object] | str | None = None,
         *,
         source: str | Path | None = None,
         api: str = "opsmith",
@@ -145,7 +157,8 @@ class DefinedOperator(RegisteredOperator[P, R]):
         triton: object = None,
         grid: object = None,
         meta: Arguments | Callable[..., Arguments] | None = None,
-        args: Arguments | None = None,
+        args: Value = None,
+        tvm_ffi: object = None,
     ) -> object:
         """Register an implementation for one or more device types.
 
@@ -172,16 +185,25 @@ class DefinedOperator(RegisteredOperator[P, R]):
             meta: with a Triton kernel, its constexpr parameters, ``num_warps`` and similar options;
                 or a function of dimensions that returns them.
             args: with a Triton kernel, the values of its other parameters, each an int, a float, an
-                expression, or a function like that of `grid`: ``{"n": lambda x: x.numel()}``.
+                expression, or a function like that of `grid`: ``{"n": lambda x: x.numel()}``. With
+                `tvm_ffi`, names of what the function takes, in order; it returns the other results.
+            tvm_ffi: a module of tvm-ffi instead, loaded, or the path of its library; `function` is
+                then the name of its function, by default the operator's.
 
         Returns:
-            The function; `None` for a source or a Triton kernel.
+            The function; `None` for a source, a Triton kernel or a module.
 
         Raises:
             DeclarationError: the device type, file or parameter does not exist.
         """
-        devices = device_types_of(self.name, device_types)
-        keys = {device: dispatch_key(device, self.signature) for device in devices}
+        devices = device_types_of(self.signature, device_types)
+        if tvm_ffi is not None:
+            if callable(function) or any((source, triton, grid, meta, flags, language)):
+                taken = "function=, the name of its function, args= and strided="
+                raise DeclarationError(f"{self.name}: register_kernel(tvm_ffi=…) takes {taken}")
+            options = {"function": function or self.signature.name, "args": args, "api": "tvm_ffi"}
+            self._register_native(devices, tvm_ffi, strided=strided, **options)
+            return None
         made: type[PythonKernel] = PythonKernel
         if triton or (grid, meta, args) != (None, None, None):
             from opsmith.operators.dispatch import triton_kernel
@@ -197,19 +219,8 @@ class DefinedOperator(RegisteredOperator[P, R]):
         if source is not None:
             if function is not None:
                 raise DeclarationError(f"{self.name}: give a function or source=, not both")
-            for device in devices:
-                self._register(
-                    native_kernel(
-                        self,
-                        device,
-                        source,
-                        functools.partial(self._registration.guarded_calls, keys[device]),
-                        api=api,
-                        strided=strided,
-                        flags=flags,
-                        language=language,
-                    )
-                )
+            options = {"flags": flags, "asked": language, "api": api}
+            self._register_native(devices, source, strided=strided, **options)
             return None
         if function is None:
             return functools.partial(self.register_kernel, device_types, triton=triton)
@@ -222,6 +233,10 @@ class DefinedOperator(RegisteredOperator[P, R]):
         for device in devices:
             self._register(made(device, function))
         return function
+
+    def _register_native(self, devices: Sequence[str], source: object, **options: Value) -> None:
+        for device in devices:
+            self._register(native_kernel(self, device, source, options))
 
     def _register(self, kernel: Kernel) -> None:
         self.kernels[kernel.device] = kernel
@@ -483,15 +498,3 @@ class DefinedOperator(RegisteredOperator[P, R]):
         kernel = autocast.casting_kernel(self, key, cast_inputs)
         self._registration.implement(key, kernel, with_keyset=True)
         graph_caches.tell(self.name, f"autocast, {device_type}", str(cast_inputs))
-
-
-def _derived_fake(signature: Signature) -> Callable[..., object]:
-    from opsmith.operators.dispatch.fake import fake_kernel, noticing_no_write
-
-    return noticing_no_write(signature, fake_kernel(signature))
-
-
-def _derived_rule(operator: Operator) -> Callable[..., Value]:
-    from opsmith.operators.dispatch.vmap import batching_rule
-
-    return batching_rule(operator)

@@ -12,6 +12,7 @@ from opsmith.kernels.libraries.loaded_library import Library
 from opsmith.kernels.source import Language
 from opsmith.kernels.toolchain import compilers
 from opsmith.kernels.toolchain.recipe import LinkedWith, Recipe
+from opsmith.kernels.toolchain.torch_paths import torch_paths
 from opsmith.kernels.toolchain.units import Generated, Unit
 from opsmith.system.files import key_of
 
@@ -49,11 +50,16 @@ class Cpp(Language):
         )
 
     def beside(self, source: KernelSource) -> LinkedWith:
-        """Return the device's definitions and the source's libraries, to link an adapter with."""
+        """Return what an adapter needs: the device's definitions, and the libraries.
+
+        They are the source's, and the library of PyTorch's that has the current stream.
+        """
+        paths = torch_paths()
+        links = paths.links(source.device_row.torch_libraries[:1]) if paths is not None else ()
         return {
             "include_dirs": (),
             "defines": source.device_row.compile_definitions,
-            "link_libraries": source.link_libraries,
+            "link_libraries": (*source.link_libraries, *links),
         }
 
     def library(self, source: KernelSource) -> Recipe:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from opsmith.operators.core import registry
 from opsmith.operators.core.lazy import late
 from opsmith.operators.core.operator import RegisteredOperator
 from opsmith.operators.core.source_location import where_written
+from opsmith.system.products import import_product
 from opsmith.untyped import Arguments, Value
 
 if TYPE_CHECKING:
@@ -41,19 +43,22 @@ def dispatch_key(device: str, signature: Signature) -> str:
     return kernels.dispatch_key(device, signature, what)
 
 
-def device_types_of(name: str, given: str | Sequence[str]) -> list[str]:
-    """Return the device types that ``register_kernel`` of the operator `name` was given.
+def device_types_of(signature: Signature, given: str | Sequence[str]) -> list[str]:
+    """Return the device types that ``register_kernel`` of an operator was given.
 
     Raises:
-        DeclarationError: `given` is neither a string nor a sequence of strings.
+        DeclarationError: `given` is neither a string nor a sequence of strings, or no call would
+            reach the kernel; see `dispatch_key`.
     """
     devices = [given] if isinstance(given, str) else given
     if isinstance(devices, Sequence) and all(isinstance(one, str) for one in devices):
+        for device in devices:
+            dispatch_key(device, signature)
         return list(devices)
     hint = "; where none is registered, the reference runs" if given is None else ""
     raise DeclarationError(
-        f'{name}: register_kernel: expected a device type, as in "cpu", or a sequence of '
-        f"these, got {given!r}{hint}"
+        f'{signature.qualname}: register_kernel: expected a device type, as in "cpu", or a '
+        f"sequence of these, got {given!r}{hint}"
     )
 
 
@@ -278,19 +283,20 @@ class NativeKernel:
 def native_kernel(
     operator: RegisteredOperator,
     device: str,
-    source: str | Path,
-    count: Callable[[], int],
-    *,
-    api: str,
-    strided: bool | Sequence[str],
-    flags: Sequence[str],
-    language: str,
+    source: object,
+    options: dict[str, Value],
 ) -> NativeKernel:
-    """Return the kernel that is compiled from a file; see `DefinedOperator.register_kernel`.
+    """Return the kernel that is compiled from a file, or is in a module of tvm-ffi.
+
+    The options are those of `DefinedOperator.register_kernel`.
 
     Raises:
         DeclarationError: the file does not exist, or does not suit its options.
     """
+    if not isinstance(source, str | Path):
+        modules = import_product("opsmith.kernels.languages.tvm_ffi", operator.name)
+        source = modules.file_of(source, options["function"], operator.name)
+    assert isinstance(source, str | Path)
     path = source_path(source, operator.reference, operator.name)
 
     def others() -> list[kernels.KernelSource]:
@@ -299,17 +305,10 @@ def native_kernel(
         sources = [kernel.source for kernel in found if kernel is not None]
         return [one for one in sources if one is not None and one.path == path]
 
-    made = kernels.kernel_source(
-        operator.signature,
-        device,
-        path,
-        api,
-        asked=language,
-        strided=strided if isinstance(strided, bool) else tuple(strided),
-        flags=tuple(flags),
-        others=others,
-    )
-    return NativeKernel(made, count)
+    options = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
+    made = kernels.kernel_source(operator.signature, device, path, others=others, **options)
+    key = dispatch_key(device, operator.signature)
+    return NativeKernel(made, functools.partial(operator._registration.guarded_calls, key))
 
 
 def _load(loading: Sequence[tuple[RegisteredOperator, NativeKernel]]) -> None:

@@ -393,3 +393,17 @@ def _copy_back(into: Value, written: Value) -> None:
             _copy_back(one, other)
     elif into is not written and into is not None:
         into.copy_(written)
+
+
+def derived_fake(signature: Signature) -> Callable[..., object]:
+    """Return the fake kernel that the declaration implies."""
+    from opsmith.operators.dispatch.fake import fake_kernel, noticing_no_write
+
+    return noticing_no_write(signature, fake_kernel(signature))
+
+
+def derived_rule(operator: Operator) -> Callable[..., Value]:
+    """Return the batching rule that the declaration implies."""
+    from opsmith.operators.dispatch.vmap import batching_rule
+
+    return batching_rule(operator)

@@ -184,7 +184,7 @@ def check_arguments(
     grid: object,
     meta: object,
     args: object,
-    function: Callable[..., object] | None,
+    function: object,
     source: str | Path | None,
 ) -> None:
     """Refuse arguments of ``register_kernel`` that exclude each other.

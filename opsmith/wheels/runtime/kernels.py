@@ -61,6 +61,8 @@ class KernelSource:
     language: Any
     strided: bool | tuple[str, ...] = False
     flags: tuple[str, ...] = ()
+    function: str = ""
+    args: Any = None
     others: Any = None
 
     @property

@@ -21,7 +21,7 @@ from opsmith.kernels.languages.triton.variants import (
     dtypes_of,
 )
 from opsmith.kernels.toolchain import compilers
-from opsmith.kernels.toolchain.torch_paths import require_torch_for, torch_paths
+from opsmith.kernels.toolchain.torch_paths import require_torch_for
 from opsmith.kernels.toolchain.units import Generated, Unit
 from opsmith.signature.dtype_variables import parts
 from opsmith.system.files import key_of
@@ -81,15 +81,9 @@ class Triton(Cpp):
         )
 
     def beside(self, source: KernelSource) -> LinkedWith:
-        """Return the options of C++, and the libraries that a launch needs."""
-        paths = torch_paths()
-        # The first library has the function for the current stream.
-        first = source.device_row.torch_libraries[:1]
-        links = paths.links(first) if paths is not None else ()
-        return {
-            **super().beside(source),
-            "link_libraries": (*source.link_libraries, "dl", *links),
-        }
+        """Return the options of C++, and the library by which a launch opens the driver."""
+        beside = super().beside(source)
+        return {**beside, "link_libraries": [*beside["link_libraries"], "dl"]}
 
     def shipped_with(self, source: KernelSource) -> dict[str, Json]:
         """Return the architectures and the sizes that the kernel is compiled for, and its file."""
