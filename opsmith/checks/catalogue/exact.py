@@ -17,7 +17,7 @@ from opsmith.checks.cases.failure import Failure, Inapplicable
 from opsmith.checks.cases.reference_call import run_reference
 from opsmith.checks.cases.subject import Subject, is_float
 from opsmith.checks.cases.wanted import Wanted
-from opsmith.checks.catalogue.memory_safety import as_taken, compiled
+from opsmith.checks.catalogue.memory_safety import as_taken, compiled, need_source
 from opsmith.checks.harness import Elements, Fault, Phase, flat_memory
 from opsmith.checks.numerics.double_run import double_by_default
 from opsmith.checks.numerics.exact import arrays, language
@@ -355,6 +355,7 @@ def prepare(
         implementation = trial.subject.implementation
         source = implementation.source if emulated else implementation.entry
     assert source is not None
+    need_source(trial, source)
     trial.need(emulated or source.language.name == "C++", "the kernel is not in C++")
     dtypes = [one for one in trial.subject.dtypes if one is None or _is_real(one)]
     trial.need(dtypes, "the kernel takes no real dtype")

@@ -88,7 +88,18 @@ def build_for(trial: Trial, sanitizer: str = "") -> harness.Build:
     """Build the trial's kernel for the harness."""
     source = trial.subject.implementation.entry
     assert source is not None
+    if sanitizer:
+        need_source(trial, source)
     return harness.build(source, sanitizer)
+
+
+def need_source(trial: Trial, source: KernelSource) -> None:
+    """Require a kernel that checks can compile in another way, or call with threads of their own.
+
+    Raises:
+        Inapplicable: it is machine code already.
+    """
+    trial.need(not source.language.compiled_elsewhere, "the kernel was compiled elsewhere")
 
 
 @define_check(
@@ -167,6 +178,9 @@ def schedules(trial: Trial) -> None:
     The first call is not split: if a kernel is already wrong in that call, splitting is not the
     cause.
     """
+    source = trial.subject.implementation.entry
+    assert source is not None
+    need_source(trial, source)  # its threads are its own
     build = build_for(trial)
     cut = False
 

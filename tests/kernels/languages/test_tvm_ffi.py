@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,10 @@ from jaxtyping import Float32
 from torch import Tensor
 
 import opsmith
+from opsmith import checks, targets
 from opsmith.errors import DeclarationError, MissingDependencyError
 from opsmith.kernels.languages import tvm_ffi as language
+from opsmith.targets.aotinductor.runtime import build_runner
 
 pytestmark = pytest.mark.slow
 
@@ -216,3 +220,61 @@ def test_without_tvm_ffi_a_build_says_what_to_install(monkeypatch: pytest.Monkey
         "tvm_modules::without (cpu): calling a tvm-ffi module needs tvm-ffi, which is not "
         "installed. Get it: pip install 'opsmith[tvm_ffi]'"
     )
+
+
+def test_a_cpp_program_without_python_calls_a_module_that_lies_beside(tmp_path: Path) -> None:
+    original = Path(shutil.copyfile(module(), tmp_path / "module.so"))
+
+    @opsmith.op("tvm_modules::carried")
+    def carried(x: Float32[Tensor, "N"], y: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+        return x * y + x
+
+    class Model(torch.nn.Module):
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            result: Tensor = carried(x, y)
+            return result.relu()
+
+    carried.register_kernel("cpu", tvm_ffi=original, function="multiply_add")
+    x, y = torch.randn(5), torch.randn(5)
+    artifact = targets.export(
+        Model(), (x, y), target="aotinductor", out=tmp_path / "artifact", say=None
+    )
+    (use,) = artifact.manifest.operators
+    assert use.note == "called directly"
+    torch.save((x, y), tmp_path / "in.pt")
+    out = tmp_path / "out.pt"
+
+    def run() -> str:
+        words = [build_runner(), artifact.folder, tmp_path / "in.pt", "--output", out]
+        return subprocess.run(words, env={}, capture_output=True, text=True).stderr
+
+    assert run() == ""
+    torch.testing.assert_close(torch.load(out)[0], (x * y + x).relu())
+    beside = original.rename(artifact.folder / "libraries" / "module.so")
+    out.unlink()
+    assert run() == ""
+    torch.testing.assert_close(torch.load(out)[0], (x * y + x).relu())
+    beside.unlink()
+    assert run().startswith(
+        "opsmith-run: tvm_modules::carried: tvm-ffi function 'multiply_add' raised InternalError: "
+    )
+    assert f"Failed to load dynamic shared library {original}" in run()
+
+
+def test_the_checks_find_a_fault_in_machine_code_and_say_what_needs_a_source() -> None:
+    @opsmith.op("tvm_modules::beyond")
+    def beyond(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+        return x.clone()
+
+    beyond.register_kernel("cpu", tvm_ffi=module())
+    # The harness calls it in guarded memory; in this process it would spoil the heap.
+    report = checks.run(beyond, select=["bounds"], isolate=False, examples=4)
+    assert (report.rows[-1].check, report.rows[-1].code) == ("bounds", "OPS-MEMORY-BOUNDS")
+    select = ["bounds", "schedules", "exact", "sanitize-address"]
+    report = checks.run(multiply_add(), select=select, isolate=False, examples=4)
+    elsewhere = ("not applicable", "the kernel was compiled elsewhere")
+    assert {row.check: (row.status, row.message) for row in report.rows} == {
+        "build": ("passed", ""),
+        "bounds": ("passed", ""),
+        **dict.fromkeys(("schedules", "exact", "sanitize-address"), elsewhere),
+    }
