@@ -255,6 +255,7 @@ size:
 .PHONY: bench
 bench: .venv/installed
 	$(BIN)/python benchmarks/call_overhead.py
+	$(BIN)/python benchmarks/tvm_ffi_call.py
 	$(BIN)/python benchmarks/validation.py
 	$(BIN)/python benchmarks/monitor.py
 	$(BIN)/python benchmarks/vectors.py

@@ -222,6 +222,15 @@ def test_without_tvm_ffi_a_build_says_what_to_install(monkeypatch: pytest.Monkey
     )
 
 
+def test_the_page_shows_an_example_of_tvm_ffis_unedited() -> None:
+    page = Path(__file__).parents[3] / "docs" / "how-to" / "tvm_ffi.md"
+    ((shown,),) = [re.findall(r'cpp_sources=r"""\n(.*?)"""', page.read_text(), re.DOTALL)]
+    example = [line.strip() for line in (tvm_ffi.cpp.load_inline.__doc__ or "").splitlines()]
+    lines = [line.strip() for line in shown.splitlines()]
+    start = example.index(lines[0])
+    assert example[start : start + len(lines)] == lines
+
+
 def test_a_cpp_program_without_python_calls_a_module_that_lies_beside(tmp_path: Path) -> None:
     original = Path(shutil.copyfile(module(), tmp_path / "module.so"))
 
