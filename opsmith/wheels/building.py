@@ -350,6 +350,11 @@ def _obstacle(name: str, kernel: Kernel, kind: Platform) -> str:
             'left out, since api="torch" binds to one PyTorch; its source comes along, and is '
             "compiled where opsmith is installed"
         )
+    if kernel.entry.language.compiled_elsewhere:
+        return (
+            "left out, since tvm-ffi's library would have to come along; its module does, and is "
+            "called where opsmith and tvm-ffi are installed"
+        )
     if kernel.device == HOST:
         return ""
     if not get_device(kernel.device, "").in_every_library:

@@ -93,13 +93,10 @@ def build_for(trial: Trial, sanitizer: str = "") -> harness.Build:
     return harness.build(source, sanitizer)
 
 
-def need_source(trial: Trial, source: KernelSource) -> None:
-    """Require a kernel that checks can compile in another way, or call with threads of their own.
-
-    Raises:
-        Inapplicable: it is machine code already.
-    """
-    trial.need(not source.language.compiled_elsewhere, "the kernel was compiled elsewhere")
+def need_source(trial: Trial, source: KernelSource | None) -> None:
+    """Require a kernel that can be compiled in another way, and takes its threads from a call."""
+    elsewhere = source is not None and source.language.compiled_elsewhere
+    trial.need(not elsewhere, "the kernel was compiled elsewhere")
 
 
 @define_check(
@@ -178,9 +175,7 @@ def schedules(trial: Trial) -> None:
     The first call is not split: if a kernel is already wrong in that call, splitting is not the
     cause.
     """
-    source = trial.subject.implementation.entry
-    assert source is not None
-    need_source(trial, source)  # its threads are its own
+    need_source(trial, trial.subject.implementation.entry)
     build = build_for(trial)
     cut = False
 

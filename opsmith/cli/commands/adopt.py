@@ -13,6 +13,10 @@ from opsmith.errors import OpsmithError
 
 app = typer.Typer()
 
+_DECLARE = (
+    "register_kernel(tvm_ffi=, function=) makes one the kernel of an operator that you declare."
+)
+
 
 class AdoptError(OpsmithError):
     """The name belongs to nothing that can be adopted."""
@@ -27,7 +31,8 @@ def adopt(
         typer.Argument(
             metavar="NAME",
             help="An operator that PyTorch knows (torchvision::nms, aten::add.Tensor), or a "
-            "torch.autograd.Function or its apply (ops.py:MyFunction).",
+            "torch.autograd.Function or its apply (ops.py:MyFunction). Of a tvm-ffi module "
+            "(library.so), the functions are listed.",
         ),
     ],
     example: Annotated[
@@ -96,6 +101,12 @@ def _drafted(name: str, example: str | None, modules: list[str]) -> str:
     from opsmith.sources.importing import import_module
     from opsmith.sources.spec_file import imported_before, imported_for, is_name
 
+    if name.endswith(".so"):
+        from opsmith.system.products import import_product
+
+        module = import_product("opsmith.kernels.languages.tvm_ffi", name)
+        found = module.functions_of(Path(name))
+        return f"# {name} exports for tvm-ffi: {', '.join(found) or 'nothing'}\n# {_DECLARE}\n"
     if is_name(name):
         imported = [module for module, _ in imported_before(name, modules)]
         imported_for(name, modules)

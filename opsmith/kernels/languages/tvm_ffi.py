@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import importlib.util
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 _NAME = "tvm_ffi.cpp"
 _TEMPLATE = Path(__file__).with_name(f"{_NAME}.j2")
-_PREFIX = "__tvm_ffi_"
+# What a further underscore begins is the module's own, as the docstrings of functions.
+_SYMBOL = re.compile(r"__tvm_ffi_(?!_)(.+)")
 
 
 class TvmFfi(Cpp):
@@ -123,16 +125,11 @@ def _call(source: KernelSource) -> dict[str, object]:
 def functions_of(path: Path) -> list[str]:
     """Return the names of the functions that a library exports for tvm-ffi."""
     names = [one.name for one in dynamic_symbols(path) if one.defined]
-    # What a further underscore begins is the module's own, as the docstrings of functions.
-    return sorted(
-        name.removeprefix(_PREFIX)
-        for name in names
-        if name.startswith(_PREFIX) and not name.startswith(f"{_PREFIX}_")
-    )
+    return sorted(found[1] for name in names if (found := _SYMBOL.fullmatch(name)))
 
 
 def file_of(module: object, function: str, what: str) -> str:
-    """Return the file of a loaded module, found by a function of it: the module does not know it.
+    """Return the file of a loaded module, which does not know it, found by a function of it.
 
     Raises:
         DeclarationError: not one file of this process has the function.
@@ -142,15 +139,15 @@ def file_of(module: object, function: str, what: str) -> str:
     found = []
     for path in sorted(paths):
         with contextlib.suppress(OSError):
-            if hasattr(ctypes.CDLL(path, os.RTLD_NOW | os.RTLD_NOLOAD), _PREFIX + function):
+            if hasattr(ctypes.CDLL(path, os.RTLD_NOLOAD), f"__tvm_ffi_{function}"):
                 found.append(path)
-    if len(found) != 1:
-        raise DeclarationError(
-            f"{what}: register_kernel(tvm_ffi={module!r}): a module does not know its file, and "
-            f"{' and '.join(found) or 'none'} of this process has a tvm-ffi function "
-            f"{function!r}. Give the file: tvm_ffi.cpp.build_inline returns its path"
-        )
-    return found[0]
+    if len(found) == 1:
+        return found[0]
+    raise DeclarationError(
+        f"{what}: register_kernel(tvm_ffi={module!r}): a module does not know its file, and "
+        f"{' and '.join(found) or 'none'} of this process has a tvm-ffi function {function!r}. "
+        "Give the file: tvm_ffi.cpp.build_inline returns its path"
+    )
 
 
 def _package(what: str) -> Path:

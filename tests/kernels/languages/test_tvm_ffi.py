@@ -6,6 +6,7 @@ import functools
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,12 @@ from torch import Tensor
 import opsmith
 from opsmith import checks, targets
 from opsmith.errors import DeclarationError, MissingDependencyError
+from opsmith.kernels import Recipe
 from opsmith.kernels.languages import tvm_ffi as language
+from opsmith.kernels.toolchain.audit import dynamic_symbols
 from opsmith.targets.aotinductor.runtime import build_runner
+from opsmith.wheels import building
+from opsmith.wheels.platforms import find_platform
 
 pytestmark = pytest.mark.slow
 
@@ -199,6 +204,17 @@ def test_what_cannot_be_a_kernel_is_refused_when_it_is_registered() -> None:
         scaled().register_kernel("cuda", tvm_ffi=module(), args=("x",), function="positive")
 
 
+def test_a_call_on_a_gpu_compiles_and_sets_the_stream() -> None:
+    operator = declared("on_a_gpu", function="beyond")
+    operator.register_kernel("cuda", tvm_ffi=module(), function="beyond", args=("x", "out"))
+    source = operator.kernels["cuda"].source
+    unit, beside = source.language.unit(source), source.language.beside(source)
+    path = Recipe("tvm_on_a_gpu", objects=[unit], torch="none", **beside).build()
+    needed = {one.name for one in dynamic_symbols(path) if not one.defined}
+    assert "TVMFFIEnvSetStream" in needed
+    assert not any(name.startswith(("aoti_torch", "cuda")) for name in needed)
+
+
 def test_a_loaded_module_is_found_by_its_function(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = tvm_ffi.load_module(module())
     operator = declared("loaded", tvm_ffi=loaded, function="beyond")
@@ -219,6 +235,23 @@ def test_without_tvm_ffi_a_build_says_what_to_install(monkeypatch: pytest.Monkey
     assert str(caught.value) == (
         "tvm_modules::without (cpu): calling a tvm-ffi module needs tvm-ffi, which is not "
         "installed. Get it: pip install 'opsmith[tvm_ffi]'"
+    )
+
+
+def test_a_wheel_leaves_a_module_that_needs_tvm_ffi_out_and_says_so() -> None:
+    assert building._obstacle("", multiply_add().kernels["cpu"], find_platform("native")) == (
+        "left out, since tvm-ffi's library would have to come along; its module does, and is "
+        "called where opsmith and tvm-ffi are installed"
+    )
+
+
+def test_adopt_lists_the_functions_of_a_module() -> None:
+    command = [sys.executable, "-m", "opsmith", "adopt", module()]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert listed == (
+        f"# {module()} exports for tvm-ffi: {', '.join(sorted(FUNCTIONS))}\n"
+        "# register_kernel(tvm_ffi=, function=) makes one the kernel of an operator that you "
+        "declare.\n"
     )
 
 

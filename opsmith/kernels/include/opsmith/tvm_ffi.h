@@ -57,8 +57,7 @@ inline int allocate(::DLTensor* like, DLManagedTensorVersioned** made, void* sel
   return 0;
 }
 
-// Copies a tensor that a function returned to the operator's result at `position`, which has no
-// tensor yet where the call decides its sizes.
+// Copies a returned tensor to the result at `position`, which is not there yet if it has any size.
 inline void take(const Context& ctx, const ffi::Tensor& given, int32_t position,
                  const DLTensor* result) {
   const auto& from = reinterpret_cast<const DLTensor&>(*given.GetDLTensorPtr());
@@ -94,8 +93,8 @@ class Function {
     }
     const auto load = ffi::Function::GetGlobalRequired("ffi.ModuleLoadFromFile");
     const auto find = ffi::Function::GetGlobalRequired("ffi.ModuleGetFunction");
-    module_ = value(load.CallExpected<ffi::Any>(path.string()));
-    function_ = value(find.CallExpected<ffi::Function>(module_, name, true));
+    const auto module = value(load.CallExpected<ffi::Any>(path.string()));
+    function_ = value(find.CallExpected<ffi::Function>(module, name, true));
   }
 
   // Calls the function. An exception of its C++ runtime, which may be another, does not get here.
@@ -125,8 +124,7 @@ class Function {
   }
 
   const char* name_;
-  ffi::Any module_;
-  ffi::Function function_;
+  ffi::Function function_;  // keeps the module loaded
 };
 
 }  // namespace opsmith::tvm_ffi
