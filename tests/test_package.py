@@ -163,11 +163,12 @@ def test_each_use_of_register_kernel_has_a_signature_and_a_docstring_of_its_own(
         and "overload" in map(ast.unparse, one.decorator_list)
     ]
     told = [{a.arg for a in (*use.args.args, *use.args.kwonlyargs)} for use in uses]
-    assert [names & {"function", "source", "grid"} for names in told] == [
+    assert [names & {"function", "source", "grid", "tvm_ffi"} for names in told] == [
         {"function"},
         set(),
         {"source"},
         {"grid"},
+        {"function", "tvm_ffi"},
     ]
     assert len({ast.get_docstring(use) for use in uses} - {None}) == len(uses)
     given = set(inspect.signature(opsmith.DefinedOperator.register_kernel).parameters)
