@@ -18,9 +18,9 @@ from opsmith.kernels.codegen.cpp_names import entry_symbol
 from opsmith.signature import Signature, signature_of
 from opsmith.targets.aotinductor import shims
 from opsmith.targets.aotinductor.libraries import Plan
+from opsmith.targets.hosted import library as hosted
 from opsmith.targets.jax import library as jax
 from opsmith.targets.onnxruntime import library as onnxruntime
-from opsmith.targets.python import library as python
 
 
 def everything(
@@ -45,7 +45,7 @@ ADAPTERS = {
     "aotinductor": shims.source(SIGNATURE, "cpu", True, "tag"),
     "onnxruntime": onnxruntime.adapter(SOURCE),
     "jax": jax.adapter(SOURCE),
-    "python": python.adapter(SOURCE),
+    "hosted": hosted.adapter(SOURCE),
 }
 
 
@@ -92,7 +92,7 @@ BUILDS: dict[str, Callable[[], Any]] = {
     ).build(),
     "onnxruntime": lambda: onnxruntime.build(SOURCE),
     "jax": lambda: jax.build(SOURCE),
-    "python": lambda: python.build(SOURCE),
+    "hosted": lambda: hosted.build("everything", [SOURCE], "Python"),
     "harness": lambda: harness.build(SOURCE),
 }
 
@@ -115,7 +115,9 @@ def test_the_kernel_that_a_runtime_calls_is_in_the_library_of_its_adapter(
     monkeypatch.setattr(Recipe, "build", build)
     with pytest.raises(Made) as made:
         BUILDS[runtime]()
-    (unit,), files = made.value.args
+    (unit, *adapter), files = made.value.args
+    for one in adapter:
+        files = {**files, **one.generated.render()}
     assert unit.source == SOURCE.path.resolve()
     entry = entry_symbol(SIGNATURE, "cpu")
     assert [name for name, text in files.items() if entry in text and name.endswith(".cpp")]
@@ -136,7 +138,7 @@ def test_a_changed_header_of_an_adapter_makes_another_library(
     for text in ("// one", "// two", "// one"):
         header.write_text(text)
         adapters.build(
-            SOURCE, "python", python.adapter, title="Python", made_of=[], include=tmp_path
+            SOURCE, "hosted", hosted.adapter, title="Python", made_of=[], include=tmp_path
         )
     assert keys[0] == keys[2] != keys[1]
 

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
-
-from opsmith.operators import Operator
-from opsmith.targets.exporting.artifact import Artifact
-from opsmith.targets.exporting.protocol import (
-    TRACING,
-    OperatorRunner,
-    OperatorTarget,
-    Option,
-    Outcome,
-    Route,
-)
+from opsmith.targets.exporting.packages.target import PackageTarget
+from opsmith.targets.exporting.protocol import TRACING, Option
 
 
-class JaxTarget(OperatorTarget):
+class JaxTarget(PackageTarget):
     """JAX on the CPU."""
 
     name = "jax"
@@ -28,26 +16,6 @@ class JaxTarget(OperatorTarget):
     prepares = (*TRACING, "jax")
     install = 'pip install "opsmith[jax]"'
     page = "docs/reference/jax.md"
-
-    def export_operators(
-        self, operators: Sequence[Operator], folder: Path, options: Mapping[str, Any]
-    ) -> Outcome:
-        """Write the Python package."""
-        from opsmith.targets.jax.export import export
-
-        return export(operators, folder, options)
-
-    def load_operators(self, artifact: Artifact) -> OperatorRunner:
-        """Import the package."""
-        from opsmith.targets.jax.runner import JaxFunctions
-
-        return JaxFunctions(artifact)
-
-    def proofs(self) -> Sequence[Route]:
-        """Return the routes through JAX."""
-        from opsmith.targets.jax.proofs import PROOFS
-
-        return PROOFS
 
 
 TARGET = JaxTarget()

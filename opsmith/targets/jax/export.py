@@ -23,6 +23,9 @@ from opsmith.targets.exporting.packages.writer import attributes_of, head, packa
 from opsmith.targets.exporting.protocol import Outcome
 from opsmith.targets.exporting.readme import README
 from opsmith.targets.jax import library, vendor
+from opsmith.targets.jax.runner import JaxFunctions
+
+load = JaxFunctions
 
 
 @dataclass(frozen=True)

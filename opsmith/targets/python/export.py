@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from opsmith.kernels import KernelSource
 from opsmith.operators import Operator
 from opsmith.signature import NO_DEFAULT, Parameter, Signature
 from opsmith.system.version import version
@@ -20,16 +21,22 @@ from opsmith.targets.exporting.packages import vendoring
 from opsmith.targets.exporting.packages.writer import attributes_of, head, package_name, project
 from opsmith.targets.exporting.protocol import Outcome
 from opsmith.targets.exporting.readme import README
-from opsmith.targets.python import library, signature_text
+from opsmith.targets.hosted import library as hosted
+from opsmith.targets.hosted import signature_text
+from opsmith.targets.hosted.functions import HostedFunctions
+from opsmith.targets.python import library
 
 _PACKAGE = Path(__file__).parent / "package"
 _OWN = "targets.python.package"
 _MOVED = {
     _OWN: "",
+    "targets.hosted.package": "",
     "targets.exporting.packages": "",
     "compat.torch_modules": "_torch_modules",
     "signature.wrong_arguments": "_wrong_arguments",
 }
+
+load = HostedFunctions
 
 
 @dataclass(frozen=True)
@@ -56,7 +63,7 @@ def export(operators: Sequence[Operator], folder: Path, options: Mapping[str, An
     attributes = attributes_of(signatures)
     native = library.build_extension(shared)
     found = [
-        PythonFunction(signature, attribute, library.build(kernel))
+        PythonFunction(signature, attribute, _library(kernel))
         for signature, attribute, kernel in zip(signatures, attributes, kernels, strict=True)
     ]
     package = folder / name
@@ -84,6 +91,12 @@ def export(operators: Sequence[Operator], folder: Path, options: Mapping[str, An
             },
         },
     )
+
+
+def _library(kernel: KernelSource) -> Path:
+    """Build the library of an operator."""
+    signature = kernel.signature
+    return hosted.build(f"{signature.namespace}__{signature.name}__python", [kernel], "Python")
 
 
 def _modules() -> dict[str, str]:
@@ -136,7 +149,7 @@ def _init(found: Sequence[PythonFunction], native: Path, shared: bool) -> str:
             f"    {signature_text.docstring(signature, item.attribute)!r},\n",
             f'    "{item.path.name}",\n',
             f'    "{file_digest(item.path).sha256}",\n',
-            f'    "{library.symbol(signature)}",\n',
+            f'    "{hosted.symbol(signature)}",\n',
             f"    {len(signature.results)},\n",
             "    (\n",
             *(f"        {_parameter(parameter)},\n" for parameter in signature.parameters),

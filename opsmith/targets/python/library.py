@@ -1,4 +1,4 @@
-"""Build what a Python module calls: an operator's library, and the extension by nanobind."""
+"""Build the extension of a Python module, by nanobind."""
 
 from __future__ import annotations
 
@@ -8,15 +8,11 @@ import sysconfig
 from pathlib import Path
 
 from opsmith import kernels
-from opsmith.kernels import HOST, KernelSource, adapters
 from opsmith.operators import Operator
 from opsmith.operators.core.operator import Kernel
-from opsmith.signature import Signature
 from opsmith.targets.exporting import operator_export
+from opsmith.targets.hosted.library import INCLUDE
 
-_HERE = Path(__file__).parent
-_TEMPLATE = _HERE / "adapter.cpp.j2"
-INCLUDE = _HERE / "include"
 _SOURCE = Path(__file__).parent / "native" / "module.cpp"
 MODULE = "_native"
 #: Flags of nanobind's own build, except for macOS and Windows.
@@ -26,39 +22,6 @@ _FLAGS = ("-fno-strict-aliasing", "-ffunction-sections", "-fdata-sections", "-fv
 def obstacle(operator: Operator, kernel: Kernel | None) -> str | None:
     """Return why a Python module cannot call the operator by this kernel, or `None` if it can."""
     return operator_export.obstacle(operator, kernel, "a Python module")
-
-
-def symbol(signature: Signature) -> str:
-    """Return the name of the function that the library exports."""
-    return f"opsmith_python__{signature.namespace}__{signature.name}"
-
-
-def build(source: KernelSource) -> Path:
-    """Build the library that the module calls, or find it in the cache.
-
-    Raises:
-        BuildError: the kernel does not compile, or needs PyTorch.
-        MissingDependencyError: there is no compiler.
-    """
-    return adapters.build(
-        source,
-        "python",
-        adapter,
-        title="Python",
-        made_of=[_TEMPLATE, Path(__file__)],
-        include=INCLUDE,
-    )
-
-
-def adapter(source: KernelSource) -> str:
-    """Generate the source that connects the module with a kernel."""
-    return adapters.source(
-        _TEMPLATE,
-        source.signature,
-        HOST,
-        strided=source.strided,
-        symbol=symbol(source.signature),
-    )
 
 
 #: The oldest Python whose stable ABI nanobind supports: with its code in the extension, or shared.

@@ -269,9 +269,9 @@ def test_the_row_of_the_check_passes_and_runs_the_kernel() -> None:
 
 
 def test_the_row_of_the_check_finds_a_wrong_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    from opsmith.targets import python
+    from opsmith.targets.hosted import functions
 
-    monkeypatch.setattr(python, "to_torch", lambda value: torch.as_tensor(value) + 1)
+    monkeypatch.setattr(functions, "to_torch", lambda value: torch.as_tensor(value) + 1)
     found = row(operators.reverse)
     assert found.status == "failed"
     assert "in the Python module" in found.message

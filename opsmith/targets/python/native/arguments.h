@@ -5,7 +5,8 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <opsmith/detail/check.h>
-#include <opsmith/python/host.h>
+#include <opsmith/hosted/host.h>
+#include <opsmith/hosted/memory.h>
 
 #include <cstring>
 #include <memory>
@@ -18,8 +19,7 @@ namespace opsmith::python {
 
 namespace nb = nanobind;
 
-// In the order of `KINDS` in package/_calls.py.
-enum class Kind { tensor, tensors, integer, floating, boolean, text, integers, floats, booleans };
+using hosted::Kind;
 
 struct Parameter {
   nb::object name;
@@ -34,11 +34,6 @@ struct Parameter {
 struct Misfit {
   int64_t item;
 };
-
-inline bool host_reads(int32_t device) {
-  return device == nb::device::cpu::value || device == nb::device::cuda_host::value ||
-         device == nb::device::rocm_host::value || device == nb::device::cuda_managed::value;
-}
 
 // A Python array that is borrowed for a call.
 class Array {
@@ -58,7 +53,7 @@ class Array {
       dtype = array_.dtype();
       dtype.code = nb::cast<uint8_t>(viewed[1]);
     }
-    if (array_.ndim() > detail::max_dims || !host_reads(array_.device_type())) return false;
+    if (array_.ndim() > detail::max_dims || !hosted::host_reads(array_.device_type())) return false;
     tensor = {array_.data(),
               {device_cpu, 0},
               static_cast<int32_t>(array_.ndim()),
@@ -66,13 +61,9 @@ class Array {
               const_cast<int64_t*>(array_.shape_ptr()),
               const_cast<int64_t*>(array_.stride_ptr()),
               0};
-    const uintptr_t size = std::max<uintptr_t>(dtype.bits / 8, 1);
-    // A complex number is aligned like its parts.
-    const bool complex = dtype.code == static_cast<uint8_t>(nb::dlpack::dtype_code::Complex);
-    const uintptr_t aligned = complex ? size / 2 : size;
     if (array_.size() == 0) return true;
     if (written && !libraries.holds(value, tensor)) return false;
-    return tensor.data != nullptr && reinterpret_cast<uintptr_t>(tensor.data) % aligned == 0;
+    return tensor.data != nullptr && hosted::is_aligned(tensor);
   }
 
  private:

@@ -1,6 +1,8 @@
 // An operator as a Python function.
 #pragma once
 
+#include <opsmith/hosted/run.h>
+
 #include <exception>
 #include <string>
 #include <utility>
@@ -8,9 +10,10 @@
 
 #include "arguments.h"
 #include "results.h"
-#include "threads.h"
 
 namespace opsmith::python {
+
+using namespace hosted;
 
 class Function {
  public:
@@ -78,46 +81,17 @@ class Function {
         raise(untraced(refusal_.attr("argument"))(i, values[i], misfit.item));
       }
     }
-    Call call{Results(libraries_, results_, first_tensor(values)), {}, {}};
-    const Host host = call.host();
-    int32_t status = done;
-    {
+    Results results(libraries_, results_, first_tensor(values));
+    const Outcome outcome = [&] {
       const nb::gil_scoped_release unlocked;
-      status = entry_(given.data(), &host);
-    }
-    if (call.error || status != done) fail(status, call);
-    return call.results.give();
+      return run(entry_, given.data(), [&](auto... wanted) {
+        const nb::gil_scoped_acquire locked;
+        return results.allocate(wanted...);
+      });
+    }();
+    if (outcome.error || outcome.status != done) fail(outcome);
+    return results.give();
   }
-
-  // One call while the library runs; the library may request results from any thread.
-  struct Call {
-    Results results;
-    std::string message;
-    std::exception_ptr error;
-
-    Host host() {
-      return {this,
-              [](void* self, const char* text, uint64_t size) {
-                static_cast<Call*>(self)->message.assign(text, size);
-              },
-              [](void* self, int32_t position, DLDataType dtype, int32_t ndim,
-                 const int64_t* sizes) -> const DLTensor* {
-                const nb::gil_scoped_acquire locked;
-                Call& call = *static_cast<Call*>(self);
-                try {
-                  return call.results.allocate(position, dtype, ndim, sizes);
-                } catch (...) {
-                  call.message = detail::show(sizes, ndim);
-                  call.error = std::current_exception();
-                  return nullptr;
-                }
-              },
-              [](void*, int64_t begin, int64_t end, int64_t grain,
-                 void (*body)(int64_t, int64_t, void*),
-                 void* state) { Threads::run(begin, end, grain, body, state); },
-              [](void*) { return Threads::number(); }};
-    }
-  };
 
   // Finds the value of each parameter; returns false for too many, missing or unknown arguments.
   bool arrange(PyObject* const* args, size_t count, PyObject* names,
@@ -176,12 +150,13 @@ class Function {
     raise(untraced(refusal_.attr("call"))(positional, keywords));
   }
 
-  [[noreturn]] void fail(int32_t status, const Call& call) const {
-    if (!call.error) raise(untraced(refusal_.attr("failed"))(status, call.message.c_str()));
+  [[noreturn]] void fail(const Outcome& outcome) const {
+    const char* message = outcome.message.c_str();
+    if (!outcome.error) raise(untraced(refusal_.attr("failed"))(outcome.status, message));
     try {
-      std::rethrow_exception(call.error);
+      std::rethrow_exception(outcome.error);
     } catch (const std::exception& error) {
-      raise(untraced(refusal_.attr("no_result"))(call.message.c_str(), error.what()));
+      raise(untraced(refusal_.attr("no_result"))(message, error.what()));
     }
   }
 

@@ -4,10 +4,9 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <opsmith/detail/check.h>
-#include <opsmith/python/host.h>
+#include <opsmith/hosted/memory.h>
 
 #include <cstdlib>
-#include <new>
 #include <vector>
 
 #include "libraries.h"
@@ -71,15 +70,8 @@ class Results {
 
   // Memory that other libraries can use without a copy, which for some of them requires alignment.
   static nb::ndarray<> own(DLDataType dtype, int32_t ndim, const int64_t* sizes) {
-    size_t bytes = dtype.bits / 8;
-    std::vector<size_t> shape(sizes, sizes + ndim);
-    for (size_t size : shape) {
-      if (__builtin_mul_overflow(bytes, size, &bytes) || bytes > SIZE_MAX / 2) {
-        throw std::bad_alloc();
-      }
-    }
-    void* memory = std::aligned_alloc(64, std::max<size_t>((bytes + 63) / 64 * 64, 64));
-    if (memory == nullptr) throw std::bad_alloc();
+    void* memory = hosted::memory_for(dtype, ndim, sizes);
+    const std::vector<size_t> shape(sizes, sizes + ndim);
     const nb::capsule owner(memory, [](void* data) noexcept { std::free(data); });
     return nb::ndarray<>(memory, shape.size(), shape.data(), owner, nullptr,
                          {dtype.code, dtype.bits, dtype.lanes}, nb::device::cpu::value);

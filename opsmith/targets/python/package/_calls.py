@@ -8,7 +8,7 @@ from typing import Any
 
 from opsmith.errors import ArgumentError, OpsmithError
 from opsmith.signature.wrong_arguments import show, too_large, wrong_call, wrong_value
-from opsmith.targets.python.package import _arrays
+from opsmith.targets.hosted.package import _arrays
 
 KINDS = "tensor tensors integer floating boolean text integers floats booleans".split()
 """The kinds, in the order of ``Kind`` in the extension."""

@@ -1,4 +1,4 @@
-// The module's threads, which all its functions share.
+// The threads of a host, which all its functions share.
 #pragma once
 
 #include <opsmith/detail/loop.h>
@@ -15,7 +15,7 @@
 #include <mutex>
 #include <thread>
 
-namespace opsmith::python {
+namespace opsmith::hosted {
 
 using detail::Loop;
 
@@ -83,4 +83,4 @@ class Threads {
   std::deque<std::shared_ptr<Loop>> loops_;
 };
 
-}  // namespace opsmith::python
+}  // namespace opsmith::hosted

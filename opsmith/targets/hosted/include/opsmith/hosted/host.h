@@ -1,10 +1,14 @@
-// The interface between a Python module (native/) and an operator's library. Neither depends on the
-// other's types: the library does not use Python, so it serves every version of Python.
+// The interface between a host, such as the extension of a Python module, and an operator's
+// adapter. Neither depends on the other's types: the adapter does not use Python, so it serves
+// every version.
 #pragma once
 
 #include <opsmith/detail/arguments.h>
 
-namespace opsmith::python {
+namespace opsmith::hosted {
+
+// The kinds of arguments, in the order of `KINDS` in targets/python/package/_calls.py.
+enum class Kind { tensor, tensors, integer, floating, boolean, text, integers, floats, booleans };
 
 // The outcome of a call.
 enum Status : int32_t {
@@ -14,7 +18,7 @@ enum Status : int32_t {
   out_of_memory,  // no memory for a copy of an argument
 };
 
-// The functions of the module that a call may use, without holding the interpreter's lock.
+// The functions of the host that a call may use, without holding an interpreter's lock.
 struct Host {
   void* self;
 
@@ -35,4 +39,4 @@ struct Host {
 // The function that an operator's library exports. Returns a Status.
 using Entry = int32_t (*)(const opsmith_argument*, const Host*);
 
-}  // namespace opsmith::python
+}  // namespace opsmith::hosted

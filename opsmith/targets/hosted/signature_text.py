@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from opsmith.signature import (
@@ -37,7 +37,7 @@ _Array = TypeVar("_Array", bound=Array)
 
 
 def kind(parameter: Parameter) -> str:
-    """Return the parameter's entry in ``KINDS`` of ``package/_calls.py``."""
+    """Return the parameter's kind: an enumerator of ``Kind`` in host.h."""
     match parameter.type:
         case TensorType():
             return "tensor"
@@ -52,14 +52,14 @@ def kind(parameter: Parameter) -> str:
 
 def docstring(signature: Signature, attribute: str) -> str:
     """Return the text for ``help``; it begins with the signature as `inspect` reads it."""
-    shown = ", ".join(_in_order(signature, lambda p: _with_default(p.name, p)))
+    shown = ", ".join(in_order(signature, lambda p: _with_default(p.name, p)))
     return f"{attribute}({shown})\n--\n\n{_body(signature)}"
 
 
 def stub(signature: Signature, attribute: str) -> str:
     """Return the function's part of the ``.pyi``."""
     shown = ", ".join(
-        _in_order(
+        in_order(
             signature, lambda p: _with_default(f"{p.name}: {_hint(signature, p)}", p, spaced=True)
         )
     )
@@ -73,7 +73,7 @@ def stub(signature: Signature, attribute: str) -> str:
     )
 
 
-def _in_order(signature: Signature, show: Any) -> list[str]:
+def in_order(signature: Signature, show: Callable[[Parameter], str]) -> list[str]:
     """Return the parameters in Python's order: required after a default means keyword-only."""
     positional: list[str] = []
     keywords: list[str] = []

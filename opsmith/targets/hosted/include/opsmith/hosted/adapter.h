@@ -1,14 +1,14 @@
-// The types of a Python module: arguments arrive as plain structs that native/ has read from
-// Python's objects, and results are arrays that native/ allocates.
+// The types of a hosted call: arguments arrive as plain structs, which the host has read from its
+// callers' values, and the host allocates the results.
 #pragma once
 
 #include <opsmith/detail/adapter.h>
-#include <opsmith/python/copy.h>
-#include <opsmith/python/host.h>
+#include <opsmith/hosted/copy.h>
+#include <opsmith/hosted/host.h>
 
 #include <optional>
 
-namespace opsmith::python {
+namespace opsmith::hosted {
 
 // The error of a kernel that failed. Other errors mean that an argument does not fit.
 struct kernel_error : call_error {
@@ -160,7 +160,7 @@ class Argument<written_tensors> : public Argument<raw_tensors> {
   std::optional<detail::Spans> spans_;  // from begin_write on
 };
 
-// The Context of one call, with the module's threads and host memory.
+// The Context of one call, with the host's threads and its machine's memory.
 class Call : public detail::CallContext {
  public:
   // `reached`: set once all arguments are known to fit the declaration.
@@ -188,14 +188,14 @@ class Call : public detail::CallContext {
   bool& reached_;
 };
 
-// A result of a call: an array that the module allocates.
+// A result of a call: an array that the host allocates.
 class Result {
  public:
   Result(const Call& call, int32_t position) : host_(call.host()), position_(position) {}
 
   const DLTensor* allocate(const int64_t* sizes, int32_t ndim, DLDataType dtype) {
     tensor_ = host_.allocate(host_.self, position_, dtype, ndim, sizes);
-    // The module raises its own Python error.
+    // The host raises its own error.
     if (tensor_ == nullptr) throw std::runtime_error("a result could not be allocated");
     return tensor_;
   }
@@ -207,7 +207,7 @@ class Result {
   const DLTensor* tensor_ = nullptr;
 };
 
-// Runs `body` for the module, into which no C++ exception may escape.
+// Runs `body` for the host, into which no C++ exception may escape.
 template <typename Body>
 int32_t guarded(const char* op, const Host& host, Body&& body) noexcept {
   bool reached = false;
@@ -228,4 +228,4 @@ int32_t guarded(const char* op, const Host& host, Body&& body) noexcept {
   return !memory ? out_of_memory : reached ? failed : refused;
 }
 
-}  // namespace opsmith::python
+}  // namespace opsmith::hosted

@@ -8,7 +8,7 @@
 #include <memory>
 #include <new>
 
-namespace opsmith::python {
+namespace opsmith::hosted {
 
 // Copies the elements of `from` to those of `to`, which has the same shape.
 inline void copy_elements(const DLTensor& to, const DLTensor& from) {
@@ -83,4 +83,4 @@ class Copy {
   DLTensor copy_{};
 };
 
-}  // namespace opsmith::python
+}  // namespace opsmith::hosted
