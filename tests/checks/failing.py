@@ -151,6 +151,9 @@ ROUTES = {
         "aotinductor-cpp",
         "jax-vmap",
         "python",
+        "tvm_ffi",
+        "tvm_ffi_torch",
+        "tvm_ffi_jax",
     ],
 }
 

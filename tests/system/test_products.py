@@ -113,6 +113,11 @@ CASES = {
         [*EXPORT, "python"],
         "2: error: there is no target 'python'",
     ),
+    "targets.tvm_ffi": (
+        ["targets/tvm_ffi"],
+        [*EXPORT, "tvm_ffi"],
+        "2: error: there is no target 'tvm_ffi'",
+    ),
     "targets.aotinductor": (
         ["targets/aotinductor"],
         [*EXPORT, "aotinductor"],

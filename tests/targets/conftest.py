@@ -40,10 +40,19 @@ def backend_python() -> Path:
     return _downloaded("nanobind-backend==1.0.0", "numpy")
 
 
-def _linked(folder: Path, package: str) -> Path:
-    """The Python of an environment that sees `package` as it is installed here, with its needs."""
+@pytest.fixture(scope="session")
+def tvm_ffi_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment that has apache-tvm-ffi and NumPy, and nothing else."""
+    return _linked(tmp_path_factory.mktemp("tvm_ffi"), "apache-tvm-ffi", "numpy")
+
+
+def _linked(folder: Path, *packages: str) -> Path:
+    """The Python of an environment that sees packages as they are installed here, with needs."""
     python, site = _empty(folder)
-    for distribution in _with_needs(package, {}).values():
+    found: dict[str, metadata.Distribution] = {}
+    for package in packages:
+        _with_needs(package, found)
+    for distribution in found.values():
         for name in {file.parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}:
             if not (site / name).exists():
                 (site / name).symlink_to(Path(str(distribution.locate_file(name))))

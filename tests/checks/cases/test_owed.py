@@ -178,6 +178,9 @@ BY_ROW = {
     "jax-gradient": ("one", SOME),
     "onnxruntime": ("runtime", MANY, ONE),
     "python": ("runtime", MANY, ONE),
+    "tvm_ffi": ("runtime", MANY, ONE),
+    "tvm_ffi_torch": ("runtime", MANY, ONE),
+    "tvm_ffi_jax": ("runtime", MANY, ONE),
     **{
         f"onnx-{form}{suffix}": ("one", between(2, 9), uneven)
         for form in ("standard", "library", "inline")

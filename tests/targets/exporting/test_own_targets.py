@@ -16,6 +16,8 @@ except ImportError:  # Python 3.10
 
 REPOSITORY = Path(__file__).parents[3]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+#: What a distribution is imported as, where it is not its own name.
+IMPORTED = {"apache-tvm-ffi": "tvm_ffi"}
 OWN = [target for target in all_targets() if type(target).__module__.startswith("opsmith.")]
 
 
@@ -33,6 +35,7 @@ def test_the_extra_that_a_target_names_brings_its_packages(target: Target):
     (extra,) = re.findall(r'pip install "opsmith\[(\w+)\]"', target.install)
     wanted = PROJECT["optional-dependencies"][extra] + PROJECT["dependencies"]
     brought = {re.split(r"[^\w-]", requirement)[0] for requirement in wanted}
+    brought |= {IMPORTED.get(name, name) for name in brought}
     # jaxlib and the like come with what names them.
     assert target.packages[0] in brought
     assert {name for name in target.packages if not name.endswith("lib")} <= brought

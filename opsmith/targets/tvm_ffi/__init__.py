@@ -1,0 +1,20 @@
+"""Target ``tvm_ffi``: operators as functions of a tvm-ffi module, for every caller of its ABI."""
+
+from __future__ import annotations
+
+from opsmith.targets.exporting.packages.target import PackageTarget
+from opsmith.targets.exporting.protocol import Option
+
+
+class TvmFfiTarget(PackageTarget):
+    """Modules of tvm-ffi on the CPU."""
+
+    name = "tvm_ffi"
+    title = "tvm-ffi"
+    options = (Option("package", "the name of the Python package; by default <namespace>_tvm_ffi"),)
+    packages = ("tvm_ffi",)
+    install = 'pip install "opsmith[tvm_ffi]"'
+    page = "docs/reference/tvm_ffi.md"
+
+
+TARGET = TvmFfiTarget()
