@@ -66,7 +66,7 @@ help:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo "opsmith needs Python 3.10 or newer; set PYTHON=... (found $$($(PYTHON) --version))" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev,onnx,view,jax,python,wheel]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev,onnx,view,jax,python,tvm_ffi,wheel]'
 	@touch $@
 
 .PHONY: demo
@@ -267,6 +267,7 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/in_onnxruntime.py
 	$(BIN)/python benchmarks/in_jax.py
 	$(BIN)/python benchmarks/python_module.py
+	$(BIN)/python benchmarks/tvm_ffi_module.py
 
 # Pictures and figures of one state of the code, so that neither is older than the other. What the
 # benchmarks keep in benchmarks/figures.json is written into the pages.
