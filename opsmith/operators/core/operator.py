@@ -15,11 +15,11 @@ from torch.compiler import is_dynamo_compiling
 from typing_extensions import ParamSpec, TypeVar
 
 from opsmith import kernels
-from opsmith.compat import torch_modules
 from opsmith.compat.torch_library import CustomOpDef
 from opsmith.compat.torch_ops import OpOverload, entry_of, out_of
 from opsmith.errors import DeclarationError, OpsmithError
 from opsmith.operators.core.arguments import IN_GRAPHS, MANY, can_be_functionalised
+from opsmith.operators.core.lazy import refusal
 from opsmith.operators.core.rule import Rule
 from opsmith.operators.core.source_location import where_written
 from opsmith.operators.core.unusable import is_cut, number_places
@@ -94,18 +94,6 @@ class Kernel(Protocol):
             MissingDependencyError: a tool that building needs is missing.
             DeclarationError: the source defines the operator with another schema.
         """
-
-
-def _refusal() -> Callable[..., OpsmithError | None]:
-    """Return the function `refusal`, out of Dynamo's reach.
-
-    After a call that Dynamo could not trace, it compiles the functions that the call enters. Its
-    guards on their arguments crash the process at a nested tensor, and it fails to read an array of
-    several numbers as one. So `Operator.__call__` passes a call's arguments to no other function.
-    """
-    from opsmith.operators.core.argument_errors import refusal
-
-    return torch.compiler.disable(refusal) if torch_modules.COMPILER in sys.modules else refusal
 
 
 class Operator(CustomOpDef, Generic[P, R]):
@@ -189,7 +177,7 @@ class Operator(CustomOpDef, Generic[P, R]):
         for place, name, kind in self._number_places:
             value = args[place] if place < len(args) else kwargs.get(name)
             if type(value) is not kind and is_cut(value, kind):
-                refused = _refusal()(self.signature, args, kwargs, TypeError("truncated"))
+                refused = refusal()(self.signature, args, kwargs, TypeError("truncated"))
                 if refused is not None:
                     raise refused
         try:
@@ -197,7 +185,7 @@ class Operator(CustomOpDef, Generic[P, R]):
         except OpsmithError:
             raise
         except Exception as error:
-            refused = _refusal()(self.signature, args, kwargs, error)
+            refused = refusal()(self.signature, args, kwargs, error)
             if refused is None:
                 raise
             raise refused from None
@@ -450,19 +438,6 @@ class Operator(CustomOpDef, Generic[P, R]):
 
         Raises:
             DeclarationError: the operator takes no `Philox`, or the function something unknown.
-
-        Example:
-            >>> import opsmith
-            >>> from jaxtyping import Float
-            >>> from torch import Tensor
-            >>> @opsmith.op("docs::sparsify")
-            ... def sparsify(
-            ...     x: Float[Tensor, "*n"], rng: opsmith.Philox = None, p: float = 0.5
-            ... ) -> Float[Tensor, "*n"]:
-            ...     return x * opsmith.philox.bernoulli(rng, 1 - p, x.shape)
-            >>> @sparsify.register_distribution
-            ... def distribution(x, p, result):
-            ...     return {"kept": (result[x != 0] != 0, 1 - p)}
         """
         if function is None:
             return self.register_distribution  # type: ignore[return-value]

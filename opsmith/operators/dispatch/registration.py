@@ -276,11 +276,7 @@ def _copying(signature: Signature, overload: OpOverload) -> Callable[..., object
     return copying_kernel(signature, overload)
 
 
-def _has_out(name: str) -> bool:
-    return name in _CURRENT and not _CURRENT[name].signature.no_out
-
-
-plan_results(_has_out)
+plan_results(lambda name: name in _CURRENT and not _CURRENT[name].signature.no_out)
 
 
 def _dispatch_of(kind: type) -> str:

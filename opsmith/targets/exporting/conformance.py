@@ -17,11 +17,6 @@ from opsmith.targets.exporting.protocol import Route
 from opsmith.untyped import Arguments, Value
 
 
-def _no_options(operator: Operator) -> Arguments:
-    del operator
-    return {}
-
-
 def call_model(model: LoadedModel, arguments: Sequence[object]) -> Value:
     """Call a loaded model with the arguments of the exported model."""
     return model(*arguments)
@@ -64,7 +59,6 @@ class ModelProof(Route):
     """A route through an exported model that calls the operator once.
 
     Attributes:
-        options: returns the options of the export.
         run: calls the model with the operator's arguments.
         functional: whether the runtime cannot write into inputs, so that new contents are results.
         may_refuse: whether a refused export is no fault of the operator.
@@ -72,7 +66,6 @@ class ModelProof(Route):
             may change is refused; the refusal is then no fault of the operator.
     """
 
-    options: Callable[[Operator], Arguments] = _no_options
     run: Callable[[LoadedModel, Sequence[Value]], Value] = call_model
     functional: bool = False
     may_refuse: bool = False
@@ -84,13 +77,11 @@ class OperatorProof(Route):
     """A route that exports the operator as such and loads it: one export for all cases and dtypes.
 
     Attributes:
-        options: returns the options of the export.
         run: calls the loaded operator with arguments by name; returns the same as
             `OperatorRunner.run`.
         own_call: returns the call to be timed, which excludes the conversion of tensors in `run`.
     """
 
-    options: Callable[[Operator], Arguments] = _no_options
     run: Callable[[LoadedOperators, Operator, Arguments], Sequence[Tensor]] = call_operator
     own_call: Callable[[LoadedOperators, Operator], OwnCall] = own_call
 
@@ -100,13 +91,10 @@ class GradientProof(Route):
     """A route through the derivative of the operator, exported as such and loaded.
 
     Attributes:
-        options: returns the options of the export.
         differentiate: accepts the loaded operator, arguments by name and a gradient for each
-            differentiable result; returns the gradient of each tensor that requires one, in their
-            order.
+            differentiable result; returns those of the tensors that require one, in order.
     """
 
-    options: Callable[[Operator], Arguments] = _no_options
     differentiate: Callable[
         [LoadedOperators, Operator, Arguments, Sequence[Tensor]], Sequence[Tensor]
     ]

@@ -146,6 +146,7 @@ class Route:
         lacks: dtypes that the runtime does not support.
         flag: the option of ``opsmith check`` that enables this route because it is slow; empty if
             the route is always enabled.
+        options: returns the options of the export, if the route has one.
         about: returns which part of the author's code is at fault for wrong results, and its
             location (``backward: file.py:7``); empty if it is the kernel.
         remark: returns a note on how an operator with this kernel uses the route; empty for none.
@@ -164,6 +165,7 @@ class Route:
     obstacle: Callable[[Operator, Kernel], str | None] = lambda operator, kernel: None
     lacks: frozenset[str] = frozenset()
     flag: str = ""
+    options: Callable[[Operator], Arguments] = lambda operator: {}
     about: Callable[[Operator], str] = lambda operator: ""
     remark: Callable[[Operator, Kernel], str] = lambda operator, kernel: ""
     timed: str = ""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from opsmith.targets.exporting.packages.target import PackageTarget
 from opsmith.targets.exporting.protocol import TRACING, Option
+from opsmith.targets.hosted.target import PackageTarget
 
 
 class JaxTarget(PackageTarget):

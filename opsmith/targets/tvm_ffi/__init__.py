@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from opsmith.targets.exporting.packages.target import PackageTarget
 from opsmith.targets.exporting.protocol import Option
+from opsmith.targets.hosted.target import PackageTarget
 
 
 class TvmFfiTarget(PackageTarget):
