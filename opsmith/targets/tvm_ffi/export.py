@@ -97,7 +97,8 @@ def _init(functions: Mapping[str, Signature], library: str) -> str:
         head(),
         "from pathlib import Path\n\n",
         "import tvm_ffi\n\n",
-        "from ._calls import converted as _converted, refuse as _refuse\n\n",
+        "from ._calls import converted as _converted, refuse as _refuse\n",
+        "from ._calls import shows_more as _shows_more\n\n",
         "_Tensor = tvm_ffi.Tensor\n",
         f'MODULE = tvm_ffi.load_module(Path(__file__).parent / "{library}")\n',
         "FUNCTIONS = {}\n",
@@ -130,7 +131,7 @@ def _refusals(signature: Signature) -> list[str]:
     found = []
     for parameter in signature.tensors:
         name, slow = parameter.name, parameter.mutated or parameter.is_tensor_list
-        condition = "" if slow else f'if getattr({name}, "requires_grad", False): '
+        condition = "" if slow else f"if _shows_more({name}): "
         found.append(
             f'{condition}_refuse("{signature.qualname}", {parameter.mutated}, {name}={name})'
         )

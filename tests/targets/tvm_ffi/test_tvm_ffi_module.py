@@ -230,6 +230,15 @@ def test_a_tensor_with_a_gradient_is_refused(loaded) -> None:
     ).replace("'xs'", "'x'")
 
 
+def test_a_view_that_is_negated_when_it_is_read_is_refused(loaded) -> None:
+    x = torch.ones(2, 3, dtype=torch.complex64).conj().imag
+    assert x.is_neg()
+    assert raises(ValueError, lambda: loaded.ops.reverse(x)) == (
+        "ort_test::reverse: argument 'x' is a view that is negated when it is read. Pass "
+        "x.resolve_neg()."
+    )
+
+
 def test_a_result_that_does_not_fit_into_memory_is_a_memory_error(loaded, module) -> None:
     x = np.lib.stride_tricks.as_strided(np.zeros(1), (2**40, 2**9), (0, 0))
     with pytest.raises(MemoryError, match=r"^ort_test::reverse: argument 'x' needs a contigu"):

@@ -18,15 +18,26 @@ def converted(result: Any, *given: Any) -> Any:
     return (_arrays.importer(like) or np.from_dlpack)(result)
 
 
+def shows_more(array: Any) -> bool:
+    """Return whether a tensor of PyTorch is more than its memory, which is all that is passed.
+
+    It may have a gradient, or be conjugated or negated when it is read.
+    """
+    if getattr(array, "requires_grad", False):
+        return True
+    is_conj = getattr(array, "is_conj", None)
+    return is_conj is not None and (is_conj() or array.is_neg())
+
+
 def refuse(qualname: str, written: bool, **given: Any) -> None:
-    """Raise for the first tensor with a gradient, or that is `written` and cannot be.
+    """Raise for the first tensor that `shows_more`, or that is `written` and cannot be.
 
     Raises:
         ValueError: there is one.
     """
     for name, value in given.items():
         for one in _each([value]):
-            if getattr(one, "requires_grad", False) or (written and not _arrays.writable(one)):
+            if shows_more(one) or (written and not _arrays.writable(one)):
                 why = _arrays.why_not(one, written)
                 raise ValueError(f"{qualname}: argument {name!r} {why}")
 
