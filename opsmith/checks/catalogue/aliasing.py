@@ -10,6 +10,7 @@ from torch import Tensor
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.layouts import CONTIGUOUS, SLICED
+from opsmith.checks.cases.reruns.registered_cases import laid_out
 from opsmith.checks.cases.wanted import Wanted
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial.trial import Trial
@@ -82,7 +83,7 @@ def mutation(trial: Trial) -> None:
         one,
         wanted=Wanted(layouts=(CONTIGUOUS, SLICED)),
         examples=trial.some(2),
-        adapt=lambda case: case.with_layouts({p.name: SLICED for p in trial.signature.tensors}),
+        adapt=lambda case: laid_out(case, (SLICED,)),
     )
 
 

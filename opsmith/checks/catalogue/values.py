@@ -25,6 +25,7 @@ from opsmith.checks.cases.layouts import (
     SLICED,
     TRANSPOSED,
 )
+from opsmith.checks.cases.reruns.registered_cases import laid_out
 from opsmith.checks.cases.wanted import SIZES, Wanted
 from opsmith.checks.isolation.call_ways import WAYS, described
 from opsmith.checks.numerics import loop_sizes
@@ -227,23 +228,20 @@ def memory_layouts(trial: Trial) -> None:
     """Try every argument in the same layout, then each argument in its own."""
     trial.attribution.wrong = trial.attribution.raises = "OPS-LAYOUT-STRIDE"
     most = max((_most_dimensions(p) for p in trial.signature.tensors), default=0)
+    only = trial.operator.only_registered_cases  # they alone show what samples do elsewhere
     for layout in LAYOUTS[1:]:
         if most < _LEAST_DIMENSIONS.get(layout, 0):
             trial.counts.lacking[layout, ""] = "no argument has so many dimensions"
             continue
 
-        def laid_out(case: Case, layout: str = layout) -> Case:
-            # A tensor that is written into cannot have the same memory for several elements.
-            repeats = layout in (EXPANDED, OVERLAPPING)
-            mutated = {p.name for p in trial.signature.mutated} if repeats else set()
-            return case.with_layouts(
-                {p.name: SLICED if p.name in mutated else layout for p in trial.signature.tensors}
-            )
+        def adapt(case: Case, layout: str = layout) -> Case:
+            return laid_out(case, (layout,))
 
         trial.counts.cohort = layout
+        before = trial.counts.ran
 
-        def can_be(case: Case, lay: Callable[[Case], Case] = laid_out) -> bool:
-            return (case if case.layouts else lay(case)).is_strided
+        def can_be(case: Case, lay: Callable[[Case], Case] = adapt) -> bool:
+            return lay(case).is_strided
 
         # Only values that nobody writes or compares may repeat, in samples too.
         repeats = layout in (EXPANDED, OVERLAPPING)
@@ -258,16 +256,20 @@ def memory_layouts(trial: Trial) -> None:
                     layouts=(layout,), sizes=_ODD if layout == LONE else _FILLED, forced=forced
                 ),
                 examples=trial.some(8) if alone else examples,
-                registered_cases=layout in _COMMON,
+                registered_cases=only or layout in _COMMON,
                 keep=can_be,
-                adapt=laid_out,
+                adapt=adapt,
             )
+        if only and trial.counts.ran == before:
+            trial.counts.lacking[layout, ""] = "no registered case can be laid out so"
     trial.counts.cohort = "any layout"
     trial.each(
         lambda case: _agrees(trial, case),
         wanted=Wanted(layouts=LAYOUTS),
         examples=trial.some(4),
-        registered_cases=False,
+        registered_cases=only,
+        keep=lambda case: not case.origin or laid_out(case, LAYOUTS).is_strided,
+        adapt=lambda case: laid_out(case, LAYOUTS),
     )
     trial.need(trial.counts.ran, "no argument can be anything but contiguous")
 

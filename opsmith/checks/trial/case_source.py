@@ -14,6 +14,7 @@ from opsmith.checks.cases.reruns.registered_cases import (
     author_cases,
     few_of,
     has_no_small_size,
+    laid_out,
     pair_of,
     shapes_of,
     size_of,
@@ -228,9 +229,14 @@ class CaseSource:
         most, keep, adapt = selection.most, selection.keep, selection.adapt
         given = bool(self.settings.given)
         kept = [case for case in self.author_cases(dtype) if keep is None or keep(case)]
+        if adapt is not None and not given:
+            kept = [adapt(case) for case in kept]
         if self.operator.only_registered_cases and most is None and not given:
-            # When nothing is sampled, run the author's cases with further seeds instead.
-            more = author_cases(self.operator, dtype, self.settings.seed, (1, 2))
+            # When nothing is sampled, run the author's cases with further seeds instead, in the
+            # layouts that samples would have.
+            wanted = selection.wanted or Wanted()
+            found = author_cases(self.operator, dtype, self.settings.seed, (1, 2))
+            more = [laid_out(case, wanted.layouts) for case in found]
             more = spread([case for case in more if keep is None or keep(case)], sampled)
             kept = sorted([*kept, *more], key=size_of)
         elif most is not None:
@@ -239,7 +245,7 @@ class CaseSource:
             deadline = time.monotonic() + _REPEAT_SECONDS
             for turn in range(self.settings.repeats):
                 if turn < 2 or time.monotonic() < deadline:
-                    self.runner.one(body, adapt(case) if adapt is not None and not given else case)
+                    self.runner.one(body, case)
 
     def _is_dynamic(self, pair: tuple[Case, Case]) -> bool:
         different = shapes_of(pair[0]) != shapes_of(pair[1])

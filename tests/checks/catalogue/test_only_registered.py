@@ -1,4 +1,4 @@
-"""Rows that need other values take those of the author's cases where only these are valid."""
+"""Rows that need other values or layouts take the author's cases where only these are valid."""
 
 import pytest
 import torch
@@ -9,6 +9,7 @@ import opsmith
 from opsmith import checks
 
 ROWS = ["statefulness", "vmap"]
+STRIDE = "OPS-LAYOUT-STRIDE"
 
 
 def weighed(name, kernel, cases=None):
@@ -30,6 +31,24 @@ def weighed(name, kernel, cases=None):
             by = torch.randn(k, generator=generator).to(dtype)
             x = torch.randn(n, 3, generator=generator).to(dtype)
             yield {"x": x, "rows": torch.stack([at, by], 1)}
+
+    return made
+
+
+def doubled(name, kernel):
+    """Declare an operator of three dimensions with a few cases of the author's."""
+
+    def double(x: Float[Tensor, "B N C"]) -> Float[Tensor, "B N C"]:
+        return x * 2
+
+    made = opsmith.op(f"only_registered::{name}")(double)
+    made.register_kernel("cpu", kernel)
+
+    @made.register_cases(only=True)
+    def own(dtype, seed):
+        generator = torch.Generator().manual_seed(seed)
+        for shape in ((3, 4, 5), (5, 7, 2), (2, 3, 3)):
+            yield {"x": torch.randn(shape, generator=generator).to(dtype)}
 
     return made
 
@@ -88,3 +107,41 @@ def test_a_float8_tensor_which_pytorch_does_not_multiply_is_no_fault_of_the_kern
     made = opsmith.op("only_registered::scaled")(scaled)
     made.register_kernel("cpu", lambda x, by: x * by.to(x.dtype))
     assert failures(made, ROWS) == {}
+
+
+def write_where_contiguous(x):
+    kept = x.contiguous()
+    kept.mul_(2)
+    return kept.clone()
+
+
+def wrong_where(wrong):
+    return lambda x: x * (3 if wrong(x) and min(x.shape) > 1 else 2)
+
+
+@pytest.mark.parametrize(
+    ("row", "kernel", "code"),
+    [
+        ("mutation", write_where_contiguous, "OPS-MUTATION-UNDECLARED"),
+        ("fake", lambda x: x.contiguous() * 2, "OPS-FAKE-STRIDE"),
+        ("layouts", wrong_where(lambda x: x.stride(0) > x.stride(2) > x.stride(1)), STRIDE),
+        ("layouts", wrong_where(lambda x: x.dtype.itemsize == 8 and x.stride(2) != 1), STRIDE),
+    ],
+    ids=["contiguous alone", "strides", "permuted", "one dtype"],
+)
+def test_the_authors_cases_are_laid_out_as_samples_are(row, kernel, code, request):
+    operator = doubled(f"{row}_{request.node.callspec.id.replace(' ', '_')}", kernel)
+    if row == "fake":
+        operator.register_fake(torch.empty_like)
+    report = checks.run(operator, select=[row], isolate=False)
+    assert [failed.code for failed in report.failures] == [code]
+
+
+def test_a_layout_that_no_case_of_the_author_can_have_is_in_the_report():
+    operator = doubled("told", lambda x: x * 2)
+    (row,) = checks.run(operator, select=["layouts"], isolate=False).rows
+    assert row.status == "passed"
+    assert row.notes == (
+        "no case of expanded, overlapping, odd strides of size 1: no registered case can be laid "
+        "out so",
+    )

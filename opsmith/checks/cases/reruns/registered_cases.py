@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
+from opsmith.checks.cases import layouts
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.reference_call import run_reference
 from opsmith.checks.cases.subject import registered
@@ -51,6 +53,25 @@ def spread(cases: Sequence[Case], most: int) -> list[Case]:
     if len(cases) <= most:
         return list(cases)
     return [cases[n * (len(cases) - 1) // max(most - 1, 1)] for n in range(most)]
+
+
+def laid_out(case: Case, wanted: Sequence[str]) -> Case:
+    """Return a case with every tensor in one of some layouts, by its description.
+
+    A tensor that is written into never has the same memory for several elements.
+
+    Args:
+        case: a case; one that has layouts keeps them.
+        wanted: the layouts to choose from.
+    """
+    if case.layouts or tuple(wanted) == (layouts.CONTIGUOUS,):
+        return case
+    rng = random.Random(case.describe())
+    chosen = {parameter.name: rng.choice(wanted) for parameter in case.signature.tensors}
+    for parameter in case.signature.mutated:
+        if chosen[parameter.name] in (layouts.EXPANDED, layouts.OVERLAPPING):
+            chosen[parameter.name] = layouts.SLICED
+    return case.with_layouts(chosen)
 
 
 def pair_of(operator: Operator, cases: Sequence[Case]) -> tuple[Case, Case] | None:
