@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from opsmith.checks.cases import cohorts
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.reruns.registered_cases import shown_shapes
@@ -99,6 +100,11 @@ def determinism(trial: Trial) -> None:
         limits = most_backward
     wanted = Wanted(sizes=(*SIZES, 257, 1000), max_elements=1 << 15, most=limits)
     trial.each(one, wanted=wanted, examples=trial.some(3), most=8)
+    # Where there are many dimensions, samples with as many elements have small sizes alone.
+    longest = dict.fromkeys(trial.signature.dims, max(wanted.sizes)) | limits
+    for cohort in cohorts.sizes(trial.signature, trial.settings.seed, longest):
+        if cohort.name == "long rows":
+            trial.sample(one, cohort.wanted, 1)
     if limits:
         trial.notes.append(f"{loop_sizes.described(limits, 'samples')} cases")
     elif beyond:

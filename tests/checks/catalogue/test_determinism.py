@@ -1,5 +1,6 @@
 """Bits that differ from call to call are found in sizes that a slow reference has no time for."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,18 @@ def test_bits_are_compared_beyond_the_sizes_of_a_slow_reference(tmp_path: Path) 
     assert wrong.message.startswith("two equal calls gave different bits: the result[")
     assert "both are within the tolerance. If that is meant, tag the operator" in wrong.message
     assert wrong.case.startswith("x: float32 (1000,)")
+
+
+def test_bits_that_differ_in_a_long_row_are_found_beside_many_dimensions() -> None:
+    @opsmith.op("many_dims::doubled")
+    def doubled(x: Float32[Tensor, "A B C D E F G H"]) -> Float32[Tensor, "A B C D E F G H"]:
+        return x * 2
+
+    calls = itertools.count()
+
+    @doubled.register_kernel("cpu")
+    def kernel(x: Tensor) -> Tensor:
+        return x * (2 + (max(x.shape) > 256 and next(calls) % 2) * 2**-22)
+
+    (row,) = checks.run(doubled, select=["determinism"], isolate=False).failures
+    assert row.code == "OPS-DETERMINISM-REPEAT"
