@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from opsmith.kernels import Generated, KernelSource, Unit, adapters
+from opsmith.kernels import HOST, Generated, KernelSource, Unit, adapters
 from opsmith.operators import Operator
 from opsmith.operators.core.operator import Kernel
 from opsmith.signature import NO_DEFAULT, Parameter, Signature
@@ -72,7 +72,7 @@ def _with_backwards(operators: Sequence[Operator]) -> list[Operator]:
         declared = getattr(operator, "declared_backward", None)
         if declared is not None and declared.backward not in found:
             backward = declared.backward
-            found += [] if obstacle(backward, backward.kernels.get("cpu")) else [backward]
+            found += [] if obstacle(backward, backward.kernels.get(HOST)) else [backward]
     return found
 
 
