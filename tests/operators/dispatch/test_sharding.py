@@ -417,7 +417,7 @@ def double(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
 
 double(torch.ones(2))
 assert "torch.distributed.tensor" not in sys.modules
-import torch.distributed.tensor.parallel
+import torch._inductor.ir, torch.distributed.tensor.parallel  # what is waited for
 from torch.distributed.tensor import DTensor, Shard, init_device_mesh
 assert not any("post_import" in type(one).__module__ for one in sys.meta_path)
 torch.distributed.init_process_group("fake", rank=0, world_size=2)
