@@ -124,17 +124,15 @@ def _everything() -> tuple[Operator, ...]:
 
 def user_files() -> list[Path]:
     """Return the files of imported modules that are neither the environment's nor opsmith's."""
-    places = (*sysconfig.get_paths().values(), *sys.path)
-    foreign = {Path(p).resolve() for p in places if "site-packages" in p or "dist-packages" in p}
-    foreign |= {Path(sysconfig.get_paths()[name]).resolve() for name in ("stdlib", "platstdlib")}
-    foreign |= {Path(__file__).resolve().parents[2] / name for name in ("opsmith", "emulators")}
-    found = set()
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        path = Path(file).resolve() if isinstance(file, str) else None
-        if path and path.suffix == ".py" and not foreign.intersection(path.parents):
-            found.add(path)
-    return sorted(path for path in found if path.is_file())
+    standard = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
+    installed = [p for p in sys.path if "site-packages" in p or "dist-packages" in p]
+    own = [Path(__file__).parents[2] / name for name in ("opsmith", "emulators")]
+    foreign = {Path(p).resolve() for p in (*standard, *installed, *own)}
+    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    paths = [Path(file) for file in files if isinstance(file, str) and file.endswith(".py")]
+    # Debian links a file in the standard library's folder to a file elsewhere.
+    found = {path.resolve() for path in paths if path.parent.resolve() not in foreign}
+    return sorted(path for path in found if foreign.isdisjoint(path.parents) and path.is_file())
 
 
 def import_module(source: str) -> ModuleType:

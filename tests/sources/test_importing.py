@@ -1,13 +1,15 @@
 import re
 import sys
+import sysconfig
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from opsmith.errors import LoadError
-from opsmith.sources.importing import import_all, import_operators
+from opsmith.sources.importing import import_all, import_operators, user_files
 from opsmith.sources.spec_file import is_name
 
 DECLARATION = """
@@ -236,3 +238,27 @@ def test_a_bad_declaration_leads_to_its_line(write):
     # Python 3.10 says a decorator's call is on the line of the def.
     assert re.match(r"load_r\.py:[67]: load_r::bad: ", message)
     assert "no argument binds 'M'" in message
+
+
+def test_a_file_that_the_standard_library_links_to_is_not_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Debian's sitecustomize.py stands in /etc, and a link to it beside the standard library."""
+    users, elsewhere, lib = tmp_path / "users.py", tmp_path / "elsewhere.py", tmp_path / "lib"
+    users.touch()
+    elsewhere.touch()
+    lib.mkdir()
+    (lib / "linked.py").symlink_to(elsewhere)
+    for path in (users, lib / "linked.py"):
+        module = ModuleType(path.stem)
+        module.__file__ = str(path)
+        monkeypatch.setitem(sys.modules, path.stem, module)
+    assert {users, elsewhere} <= set(user_files())
+
+    at = sysconfig.get_path
+    monkeypatch.setattr(
+        sysconfig, "get_path", lambda name: str(lib) if name == "stdlib" else at(name)
+    )
+    found = user_files()
+    assert users in found
+    assert elsewhere not in found
