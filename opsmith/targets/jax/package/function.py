@@ -67,11 +67,6 @@ class Function:
     def __repr__(self) -> str:
         return f"<{self.signature.qualname} for JAX>"
 
-    @property
-    def no_gradient(self) -> str | None:
-        """Return why the function has no gradient, or `None` if it has one."""
-        return self._backward if isinstance(self._backward, str) else None
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the operator.
 
