@@ -106,7 +106,9 @@ def _drafted(name: str, example: str | None, modules: list[str]) -> str:
 
         module = import_product("opsmith.kernels.languages.tvm_ffi", name)
         found = module.functions_of(Path(name))
-        return f"# {name} exports for tvm-ffi: {', '.join(found) or 'nothing'}\n# {_DECLARE}\n"
+        if not found:
+            raise AdoptError(f"{name} exports no function for tvm-ffi")
+        return f"# {name} exports for tvm-ffi: {', '.join(found)}\n# {_DECLARE}\n"
     if is_name(name):
         imported = [module for module, _ in imported_before(name, modules)]
         imported_for(name, modules)

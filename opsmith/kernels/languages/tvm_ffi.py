@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _NAME = "tvm_ffi.cpp"
 _TEMPLATE = Path(__file__).with_name(f"{_NAME}.j2")
-# What a further underscore begins is the module's own, as the docstrings of functions.
+# Leave out names with a further underscore, which the module keeps for itself (docstrings, types).
 _SYMBOL = re.compile(r"__tvm_ffi_(?!_)(.+)")
 
 
@@ -160,6 +160,6 @@ def _package(what: str) -> Path:
     if found is None or found.origin is None:
         raise MissingDependencyError(
             f"{what}: calling a tvm-ffi module needs tvm-ffi, which is not installed. Get it: "
-            "pip install 'opsmith[tvm_ffi]'"
+            "pip install 'opsmith[tvm-ffi]'"
         )
     return Path(found.origin).parent

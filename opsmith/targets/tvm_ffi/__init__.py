@@ -13,7 +13,7 @@ class TvmFfiTarget(PackageTarget):
     title = "tvm-ffi"
     options = (Option("package", "the name of the Python package; by default <namespace>_tvm_ffi"),)
     packages = ("tvm_ffi",)
-    install = 'pip install "opsmith[tvm_ffi]"'
+    install = 'pip install "opsmith[tvm-ffi]"'
     page = "docs/reference/tvm_ffi.md"
 
 

@@ -94,7 +94,7 @@ def test_a_function_and_its_backward_are_an_operator_under_every_transform() -> 
     check(operator)
     check(torch.compile(lambda x, y: operator(x, y), fullgraph=True))
     torch.testing.assert_close(torch.vmap(operator)(x, y), x * y + x)
-    # What is not contiguous arrives as a copy, as in any kernel.
+    # Pass columns, which reach the function as contiguous copies, as in any kernel.
     torch.testing.assert_close(operator(x.detach()[:, 0], y.detach()[:, 0]), (x * y + x)[:, 0])
     assert operator.kernels["cpu"].calls >= 3
     assert operator.declared_backward.backward.kernels["cpu"].calls >= 2
@@ -234,7 +234,7 @@ def test_without_tvm_ffi_a_build_says_what_to_install(monkeypatch: pytest.Monkey
         operator.build()
     assert str(caught.value) == (
         "tvm_modules::without (cpu): calling a tvm-ffi module needs tvm-ffi, which is not "
-        "installed. Get it: pip install 'opsmith[tvm_ffi]'"
+        "installed. Get it: pip install 'opsmith[tvm-ffi]'"
     )
 
 
@@ -320,3 +320,10 @@ def test_the_checks_find_a_fault_in_machine_code_and_say_what_needs_a_source() -
         "bounds": ("passed", ""),
         **dict.fromkeys(("schedules", "exact", "sanitize-address"), elsewhere),
     }
+
+
+def test_adopt_refuses_a_library_without_functions_for_tvm_ffi(cli, tmp_path: Path) -> None:
+    (tmp_path / "plain.so").write_text("no library")
+    outcome = cli("adopt", tmp_path / "plain.so")
+    assert outcome.code == 2
+    assert f"{tmp_path / 'plain.so'} exports no function for tvm-ffi" in outcome.stderr

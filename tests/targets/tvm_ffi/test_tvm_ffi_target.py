@@ -1,4 +1,4 @@
-"""What the target says without its runtime, and that nothing else knows it."""
+"""Name what to install where tvm-ffi is missing, and keep the target unknown to all else."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_where_the_runtime_is_missing_the_target_says_what_to_install(
         importlib.util, "find_spec", lambda name: None if "tvm_ffi" in name else find(name)
     )
     assert get_target("tvm_ffi").available() == (
-        'tvm_ffi is not installed. Get it: pip install "opsmith[tvm_ffi]"'
+        'tvm_ffi is not installed. Get it: pip install "opsmith[tvm-ffi]"'
     )
 
 
