@@ -1,4 +1,4 @@
-"""What a call of a tvm-ffi function costs: declared as an operator, beside the module's own call.
+"""Measure a call of a tvm-ffi function: declared as an operator, beside the module's own call.
 
 The function is the example in the docstring of `tvm_ffi.cpp.load_inline`, on 16 floats. The
 declared call validates its arguments and allocates its result; the module's writes into a tensor

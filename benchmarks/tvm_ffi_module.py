@@ -1,4 +1,4 @@
-"""What a function of an exported tvm-ffi module costs, and its build: `my_add` on 16 floats.
+"""Measure a function of an exported tvm-ffi module, and its build: `my_add` on 16 floats.
 
 `by hand` is benchmarks/tvm_ffi_module_by_hand.cpp, as one writes it for one dtype and one
 dimension, built by `tvm_ffi.cpp.load_inline`. `opsmith` is the function of the exported package;

@@ -100,7 +100,7 @@ def determinism(trial: Trial) -> None:
         limits = most_backward
     wanted = Wanted(sizes=(*SIZES, 257, 1000), max_elements=1 << 15, most=limits)
     trial.each(one, wanted=wanted, examples=trial.some(3), most=8)
-    # Where there are many dimensions, samples with as many elements have small sizes alone.
+    # Repeat long rows too: beside many dimensions, the samples above have small sizes alone.
     longest = dict.fromkeys(trial.signature.dims, max(wanted.sizes)) | limits
     for cohort in cohorts.sizes(trial.signature, trial.settings.seed, longest):
         if cohort.name == "long rows":

@@ -1,4 +1,4 @@
-"""What the row `out` finds: implementations of an out variant that are wrong, beside right ones."""
+"""Have the row `out` find wrong implementations of an out variant, and pass right ones."""
 
 from __future__ import annotations
 

@@ -281,7 +281,7 @@ def test_inductor_plans_the_memory_of_results(dynamic: bool) -> None:
     assert torch.equal(got, network(x, bias))
     called = re.findall(r"torch\.ops\.outs\.(\w+)\.(\w+)\(", code)
     assert called == [(one, "out") for one in ("weighted", "halves", "weighted", "total")]
-    # Of seven results and sums, fewer are allocated: memory that is no longer needed is used again.
+    # Count buffers that Inductor uses again in place of new ones for the seven results and sums.
     assert code.count("# reuse") >= 2
     if dynamic:
         assert torch.equal(compiled(x[:9], bias[:9]), network(x[:9], bias[:9]))
