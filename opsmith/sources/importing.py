@@ -126,8 +126,8 @@ def user_files() -> list[Path]:
     """Return the files of imported modules that are neither the environment's nor opsmith's."""
     standard = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
     installed = [p for p in sys.path if "site-packages" in p or "dist-packages" in p]
-    own = [Path(__file__).parents[2] / name for name in ("opsmith", "emulators")]
-    foreign = {Path(p).resolve() for p in (*standard, *installed, *own)}
+    foreign = {Path(p).resolve() for p in (*standard, *installed)}
+    foreign |= {Path(__file__).resolve().parents[2] / name for name in ("opsmith", "emulators")}
     files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     paths = [Path(file) for file in files if isinstance(file, str) and file.endswith(".py")]
     # Debian links a file in the standard library's folder to a file elsewhere.
