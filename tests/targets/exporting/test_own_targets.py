@@ -32,7 +32,7 @@ def test_a_target_has_a_page_that_the_readme_links(target: Target):
 def test_the_extra_that_a_target_names_brings_its_packages(target: Target):
     if not target.packages:
         return
-    (extra,) = re.findall(r'pip install "opsmith\[(\w+)\]"', target.install)
+    (extra,) = re.findall(r'pip install "opsmith\[([\w-]+)\]"', target.install)
     wanted = PROJECT["optional-dependencies"][extra] + PROJECT["dependencies"]
     brought = {re.split(r"[^\w-]", requirement)[0] for requirement in wanted}
     brought |= {IMPORTED.get(name, name) for name in brought}
