@@ -136,7 +136,7 @@ class CaseCounts:
     def stopped(self, seconds: float) -> str:
         """Describe what was left out, and the reference if it took most of the time; else empty."""
         said = self.due.describe(self.ran, seconds)
-        if not said or self.in_reference <= self.seconds / 2:
+        if not said or self.in_reference <= max(self.seconds, 1.0) / 2:
             return said
         longest, case = self.slowest
         return (
