@@ -41,7 +41,7 @@ MODULES = (
     "lists",
     "samples",
     "state",
-    "classes",
+    "held",
     "gradients",
     "dispatch",
     "endings",
