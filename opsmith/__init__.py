@@ -24,7 +24,6 @@ _HOMES = {
         "kernels.languages.inline": ["cpp", "cuda"],
         "operators": ["Operator", "op"],
         "operators.adoption.adopt": ["adopt"],
-        "operators.classes": ["CustomClass", "custom_class", "method"],
         "operators.core.author_rules": ["Cost"],
         "operators.defined": ["DefinedOperator"],
         "operators.emulation": ["emulate"],

@@ -25,9 +25,6 @@ from opsmith.monitoring import monitor as monitor
 from opsmith.operators import Operator as Operator
 from opsmith.operators import op as op
 from opsmith.operators.adoption.adopt import adopt as adopt
-from opsmith.operators.classes import CustomClass as CustomClass
-from opsmith.operators.classes import method as method
-from opsmith.operators.classes.custom_class import custom_class as custom_class
 from opsmith.operators.core.author_rules import Cost as Cost
 from opsmith.operators.defined import DefinedOperator as DefinedOperator
 from opsmith.operators.emulation import emulate as emulate

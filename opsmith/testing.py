@@ -25,7 +25,6 @@ from opsmith.checks.run_report import Report
 from opsmith.checks.workers.worker_pool import keep_workers
 from opsmith.errors import CheckError, OpsmithError
 from opsmith.operators import Operator
-from opsmith.operators.classes import CustomClass, Method
 from opsmith.operators.core.source_location import code_of
 
 if TYPE_CHECKING:
@@ -35,12 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["Suite", "cases", "check", "parametrize", "suite"]
 
 
-Checkable = Operator | CustomClass | Method
-"""An object that can be checked: an operator, a custom class (all its methods), or a method."""
-
-
 def check(
-    operators: Checkable | Iterable[Checkable],
+    operators: Operator | Iterable[Operator],
     *,
     select: Sequence[str] | None = None,
     seed: int = 0,
@@ -53,7 +48,7 @@ def check(
     """Run every check, and raise if one fails.
 
     Args:
-        operators: the operators, custom classes, or methods of custom classes to check.
+        operators: the operators to check.
         select: names of checks; all by default.
         seed: decides every sample.
         examples: number of cases that a check samples, shared among the dtypes.
@@ -114,26 +109,20 @@ def operators_of(what: Any) -> list[Operator]:
     """
     if isinstance(what, Operator):
         return [what]
-    if isinstance(what, Method):
-        return [what.operator]
-    if isinstance(what, CustomClass):
-        # A method that only returns a field has no operator, and is not checked.
-        return [m.operator for m in what.methods.values() if m.model.operator is not None]
     if isinstance(what, Iterable) and not isinstance(what, str):
         return [operator for one in what for operator in operators_of(one)]
     raise OpsmithError(
-        f"{what!r} cannot be checked: pass an operator (opsmith.op), a custom class "
-        "(opsmith.custom_class), one of its methods, or several of these"
+        f"{what!r} cannot be checked: pass an operator (opsmith.op), or several of them"
     )
 
 
 def cases(
-    operator: Operator | Method, *, dtype: str | None = None, seed: int = 0, examples: int = 20
+    operator: Operator, *, dtype: str | None = None, seed: int = 0, examples: int = 20
 ) -> Iterator[dict[str, Any]]:
     """Yield arguments that fit the declaration: those of `register_cases`, then sampled ones.
 
     Args:
-        operator: the operator; a method of a custom class takes the fields of the class first.
+        operator: the operator.
         dtype: the generic dtype (``"float32"``); float32 by default if the operator supports it.
         seed: decides the samples.
         examples: number of samples; with ``register_cases(only=True)`` nothing is sampled.
@@ -197,7 +186,7 @@ class _OneCheck:
 
 
 def parametrize(
-    operators: Checkable | Iterable[Checkable],
+    operators: Operator | Iterable[Operator],
     *,
     select: Sequence[str] | None = None,
     argument: str = "check",
@@ -206,7 +195,7 @@ def parametrize(
     """Return a pytest decorator that makes one test for each check of each operator.
 
     Args:
-        operators: the operators, custom classes, or methods of custom classes to check.
+        operators: the operators to check.
         select: names of checks; all by default.
         argument: the test's parameter that receives the check, a function to call.
         options: further options of `check`.
@@ -232,7 +221,7 @@ def _selected(names: Sequence[str] | None) -> Any:
 
 
 def suite(
-    operators: Checkable | Iterable[Checkable],
+    operators: Operator | Iterable[Operator],
     *,
     select: Sequence[str] | None = None,
     skip: Sequence[str] = (),
@@ -247,7 +236,7 @@ def suite(
     skipped, with the reason.
 
     Args:
-        operators: the operators, custom classes, or methods of custom classes to check.
+        operators: the operators to check.
         select: names of checks; all by default.
         skip: names of checks to leave out.
         flags: turn on further checks, such as ``"sanitize_address"``.

@@ -48,7 +48,7 @@ PATIENCE = 40.0
 PARTS = {
     "signature": (
         ["opsmith/signature/**/*.py"],
-        ["tests/signature", "tests/operators/classes/test_read_class.py"],
+        ["tests/signature"],
     ),
     "operators": (
         [

@@ -18,10 +18,7 @@ MODULES = {
     "targets": "opsmith.targets",
     "lowering": "opsmith.targets.exporting.lowering",
     "adapters": "opsmith.kernels.adapters",
-    "torchbind": "opsmith.operators.classes.torchbind",
 }
-#: What users call of a module that has more.
-_ONLY = {"opsmith.operators.classes.torchbind": ["lower_torchbind"]}
 #: The names of modules with many, by the task that a reader comes with, in the order of the work.
 TASKS = {
     "opsmith": {
@@ -32,7 +29,6 @@ TASKS = {
         "Say what a result is": ["NonDifferentiable", "Selects"],
         "Write a kernel as text": ["cpp", "cuda"],
         "Bring what exists": ["adopt"],
-        "Give an operator state": ["custom_class", "CustomClass", "method"],
         "Export, load and run": [
             *("export", "load", "LoadedModel", "LoadedOperators", "onnx_translations"),
         ],
@@ -50,7 +46,7 @@ def tasks(name: str) -> dict[str, list[str]]:
         name: The name of the module. Without an entry in ``TASKS`` all names stand under "".
     """
     names = sorted(
-        _ONLY.get(name) or importlib.import_module(name).__all__,
+        importlib.import_module(name).__all__,
         key=lambda public: (public[0].islower(), public.lower()),
     )
     if name not in TASKS:

@@ -1,25 +1,17 @@
-"""torch.library: its records of the operators and classes that were registered with it.
+"""torch.library: its records of the operators that were registered with it.
 
 Every name exists in each release from 2.10 on.
 """
 
 from __future__ import annotations
 
-import functools
-
 import torch
-from torch._library import fake_class_registry, simple_registry
+from torch._library import simple_registry
 from torch._library.custom_ops import CustomOpDef as _CustomOpDef
-
-from opsmith.untyped import Untyped
 
 #: Private: ``torch._library.custom_ops.CustomOpDef``, the result of ``torch.library.custom_op``.
 #: Without it, operators are not such objects, and torch.library's functions refuse them.
 CustomOpDef = _CustomOpDef
-
-#: Private: ``torch._library.fake_class_registry``. The logger that reports that a class was
-#: declared again; without it, a warning is printed.
-CLASSES_LOGGER: str = fake_class_registry.__name__
 
 
 def has_fake_kernel(operator: str) -> bool:
@@ -49,36 +41,6 @@ def destroy(library: torch.library.Library) -> None:
     keeps kernels and rules of its first declaration.
     """
     library._destroy()
-
-
-def register_fake_class(name: str, fake: Untyped) -> None:
-    """Register the class that traces run in place of a custom class.
-
-    Private: ``torch._library.register_fake_class``. Without it, models with custom classes are not
-    compiled, and not exported.
-    """
-    torch._library.register_fake_class(name, fake)
-
-
-def class_maker(namespace: str, name: str) -> Untyped:
-    """Return the constructor of a custom class.
-
-    Private: ``torch._C._get_custom_class_python_wrapper``. Without it, custom classes cannot be
-    used from Python.
-
-    Raises:
-        RuntimeError: this process has no such class.
-    """
-    return torch._C._get_custom_class_python_wrapper(namespace, name)
-
-
-@functools.cache
-def class_name(instance: torch.ScriptObject) -> str:
-    """Return the full name of the class of a custom class's object.
-
-    Private: ``torch.ScriptObject._type``. Without it, opsmith does not know its own objects again.
-    """
-    return instance._type().qualified_name()
 
 
 def let_an_argument_be_called_mode() -> None:

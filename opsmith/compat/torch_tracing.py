@@ -6,7 +6,7 @@ they are imported where they are used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -70,17 +70,6 @@ def fake_mode(**settings: Untyped) -> Untyped:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     return FakeTensorMode(**settings)
-
-
-def fake_mode_of(tensors: Sequence[Tensor]) -> Untyped:
-    """Return the block that made tensors without values; `None` if none did.
-
-    Private: ``torch._guards.detect_fake_mode``. Without it, no model with a custom class is
-    exported.
-    """
-    from torch._guards import detect_fake_mode
-
-    return detect_fake_mode(tensors)
 
 
 def named_source(name: str) -> Untyped:
@@ -150,27 +139,6 @@ def capturing_triton(enabled: bool) -> AbstractContextManager[None]:
     return set_wrap_triton_enabled(enabled)
 
 
-def method_call() -> object:
-    """Return the operator that calls a method of a custom class in an exported program.
-
-    Private: ``torch._higher_order_ops.torchbind.call_torchbind``. Without it, no model with a
-    custom class is exported.
-    """
-    from torch._higher_order_ops.torchbind import call_torchbind
-
-    return call_torchbind
-
-
-def is_fake_object(value: object) -> bool:
-    """Return whether a value stands for an object of a custom class in a trace.
-
-    Private: ``torch._library.fake_class_registry.FakeScriptObject``. See `method_call`.
-    """
-    from torch._library.fake_class_registry import FakeScriptObject
-
-    return isinstance(value, FakeScriptObject)
-
-
 def all_decompositions() -> Mapping[Untyped, Callable[..., Untyped]]:
     """Return PyTorch's decompositions of its operators, by overload.
 
@@ -228,12 +196,10 @@ def noting_backend(graphs: list[object]) -> Untyped:
     return aot_autograd(fw_compiler=note, bw_compiler=note)
 
 
-def updated(
-    program: ExportedProgram, module: object, signature: object, **others: object
-) -> ExportedProgram:
+def updated(program: ExportedProgram, module: object, signature: object) -> ExportedProgram:
     """Return an ``ExportedProgram`` with another graph and signature.
 
     Private: ``torch.export.ExportedProgram._update``. Without it, a model that calls operators that
-    write, or methods of custom classes, is not exported.
+    write is not exported.
     """
-    return program._update(module, signature, **others)
+    return program._update(module, signature)

@@ -18,7 +18,7 @@ from opsmith.signature.annotations import (
     Unspecified,
 )
 from opsmith.signature.constraints import Bound, Column, Order, PartStarts, Sum, ValueRange
-from opsmith.signature.declare import signature_of, split_qualname
+from opsmith.signature.declare import signature_of
 from opsmith.signature.dtype_variables import DtypeVar
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import (
@@ -66,7 +66,6 @@ __all__ = [
     "bind",
     "result_shapes",
     "signature_of",
-    "split_qualname",
 ]
 
 _OF_CALLS = ("Bindings", "TensorInfo", "bind", "result_shapes")

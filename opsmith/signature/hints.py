@@ -145,7 +145,7 @@ def _refuse_repeated(items: Sequence[Annotation | Mark]) -> None:
             raise AnnotationProblem(f"{item!r} stands there twice; write it once")
 
 
-def strip_result(annotation: object) -> Stripped:
+def _strip_result(annotation: object) -> Stripped:
     """Strip the annotation of a result.
 
     Raises:
@@ -297,7 +297,7 @@ def _sequence_type(
     return SequenceType(kind, None)
 
 
-def result_names(count: int, taken: Collection[str]) -> list[str]:
+def _result_names(count: int, taken: Collection[str]) -> list[str]:
     """Return the names of results: ``out``, or ``out0``, ``out1`` and so on.
 
     If a parameter has such a name, they are ``result``, or ``result0``, ``result1`` and so on.
@@ -332,10 +332,10 @@ def results(annotation: object, scalars: Collection[str], taken: Collection[str]
                 f"{show(annotation)}: write list[...] for any number of results"
             )
     found: list[Result] = []
-    names = result_names(len(members), taken)
+    names = _result_names(len(members), taken)
     for position, member in enumerate(members):
         try:
-            part = strip_result(member)
+            part = _strip_result(member)
             if part.base is Philox:
                 raise AnnotationProblem(
                     "a seed and offset are drawn for an argument only; for a result, "

@@ -39,17 +39,16 @@ def uncollected() -> Iterator[None]:
 
 
 @contextmanager
-def silenced(*names: str, below: int = logging.ERROR) -> Iterator[None]:
-    """Raise the level of loggers in a block whose exceptions say what matters.
+def silenced(*names: str) -> Iterator[None]:
+    """Let loggers print errors only, in a block whose exceptions say what matters.
 
     Args:
         names: the names of the loggers.
-        below: the lowest level that still passes.
     """
     loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
-        logger.setLevel(below)
+        logger.setLevel(logging.ERROR)
     try:
         yield
     finally:

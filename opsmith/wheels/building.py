@@ -20,7 +20,6 @@ from opsmith.errors import DeclarationError, ExportError, MissingDependencyError
 from opsmith.kernels import DEVICES, HOST, KernelSource, get_device
 from opsmith.kernels.languages.triton import require_triton
 from opsmith.kernels.libraries import prebuilt
-from opsmith.operators.classes import all_classes
 from opsmith.operators.core.operator import Kernel
 from opsmith.operators.defined import DefinedOperator
 from opsmith.system import machine
@@ -315,13 +314,6 @@ def choose(found: Project, kind: Platform) -> tuple[list[KernelSource], list[str
     Raises:
         ExportError: the package declares an object that needs opsmith wherever it is imported.
     """
-    for declared in all_classes():
-        if f"{declared.__module__}.".startswith(f"{found.module}."):
-            raise ExportError(
-                f"{declared.name}: is a custom class, whose library binds to one PyTorch, so no "
-                f"wheel carries it. Keep it in a module that {found.package} does not import, "
-                "outside the package."
-            )
     sources, left_out = [], []
     for operator in found.operators:
         if not isinstance(operator, DefinedOperator):

@@ -131,7 +131,7 @@ def test_a_script_measures_every_figure_that_is_kept_of_it(script, arguments):
     assert set(measured) == set(SECTIONS[f"{script}.py"]["figures"])
 
 
-@pytest.mark.parametrize("script", ["aotinductor", "build_time", "custom_class", "in_onnxruntime"])
+@pytest.mark.parametrize("script", ["aotinductor", "build_time", "in_onnxruntime"])
 def test_a_script_names_every_figure_that_is_kept_of_it(script):
     source = (ROOT / "benchmarks" / f"{script}.py").read_text()
     named = re.findall(r'^ +"([a-z]+/[\w-]+)": ', source, re.MULTILINE)

@@ -12,7 +12,6 @@ from jaxtyping import AbstractDtype
 from torch import Tensor
 
 from opsmith.signature import Between, NonDifferentiable, signature_of
-from opsmith.signature.class_model import ClassModel, MethodModel, is_number
 from opsmith.signature.constraints import Bound, Order, PartStarts, Sum, ValueRange, range_text
 from opsmith.signature.declare import split_qualname
 from opsmith.signature.dtypes import ALL_DTYPES, known_dtypes
@@ -250,50 +249,6 @@ def test_the_facts_tell_any_two_declarations_apart() -> None:
 def test_dtypes_come_in_one_order() -> None:
     assert known_dtypes(["int64", "bool", "quint8"]) == ("bool", "int64")
     assert known_dtypes(reversed(ALL_DTYPES)) == ALL_DTYPES
-
-
-def test_a_class_is_described_to_the_runtime_line_by_line() -> None:
-    constructor = declarations.declared(
-        r"f(count: int, total: Float[Tensor, 'C'], pair: tuple[int, int] = (1, 2), "
-        r"*, name: str = 'a\tb\nc', eps: float | None = None) -> Tensor"
-    )
-    forward = declarations.declared(
-        "f(count: int, total: Float[Tensor, 'C'], x: Float[Tensor, 'N']) "
-        "-> tuple[Float[Tensor, 'N'], Int64[Tensor, '']]; mutates_args=('total',)"
-    )
-    model = ClassModel(
-        "ns",
-        "Counter",
-        constructor,
-        (
-            MethodModel("get", getter="total"),
-            MethodModel(
-                "forward", forward.parameters[2:], ("tensor", "int"), ("total", "count"),
-                operator=forward,
-            ),
-            MethodModel("reset", (), (), ("count",), operator=forward),
-            MethodModel("show", returns=("tensor",), operator=forward),
-        ),
-    )  # fmt: skip
-    assert model.description() == (
-        "opsmith-class\t1\n"
-        "class\tns\tCounter\n"
-        "constructor\t__init__(int count, Tensor total, int[2] pair=[1, 2], *, "
-        'str name="a\\tb\\nc", float? eps=None) -> ()\n'
-        "getter\tget\t1\n"
-        "method\tforward(Tensor x) -> ()\tns::f\ttensor,int\t0\n"
-        "method\treset() -> ()\tns::f\t\t0\n"
-        "method\tshow() -> ()\tns::f\ttensor\t\n"
-    )
-    assert (model.qualname, model.torch_name) == (
-        "ns::Counter",
-        "__torch__.torch.classes.ns.Counter",
-    )
-    assert model.mutable == ("count", "total")
-    assert [method.returns_scalars for method in model.methods] == [False, True, False, False]
-    assert [method.updates for method in model.methods] == [(), ("count",), ("count",), ()]
-    assert list(model.by_name) == ["get", "forward", "reset", "show"]
-    assert [is_number(field) for field in model.fields] == [True, False, False, False, False]
 
 
 def test_a_constraint_says_what_it_compares() -> None:

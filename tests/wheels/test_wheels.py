@@ -87,35 +87,6 @@ def test_cross_compiled_wheels_say_that_nvcc_needs_this_machine() -> None:
     )
 
 
-def test_custom_classes_are_refused_with_the_reason(tmp_path: Path) -> None:
-    source = tmp_path / "wheel_of_a_class.py"
-    source.write_text(
-        textwrap.dedent("""
-            import opsmith
-            import torch
-            from jaxtyping import Float
-            from torch import Tensor
-
-            @opsmith.op("wheel_class::halve")
-            def halve(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
-                return x / 2
-
-            @opsmith.custom_class("wheel_class::Scale")
-            class Scale:
-                by: float
-
-                def run(self, x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
-                    return x * self.by
-        """)
-    )
-    with pytest.raises(
-        ExportError,
-        match=r"^wheel_class::Scale: is a custom class, whose library binds to one PyTorch, so no "
-        "wheel carries it",
-    ):
-        build_wheel(source, tmp_path)
-
-
 @pytest.mark.slow
 def test_commands_plugins_and_licenses_come_along(wheel: Path) -> None:
     files = contents(wheel)

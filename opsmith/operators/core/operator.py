@@ -119,8 +119,6 @@ class Operator(CustomOpDef, Generic[P, R]):
         onnx_translations: the translations given to `register_onnx`.
         written_sharding: the function given to `register_sharding`; `None` to derive sharding rules
             from the claims of the declaration.
-        fields: the names of the arguments that are fields of a custom class's object. Every rank
-            has an object of its own, so with DTensors these count as replicated.
         cost: the rule given to `register_cost`, which computes a call's `Cost`; `None` without.
         distribution: the rule given to `register_distribution`; `None` without.
         explained: whether the reference shows how results are computed; the reference of an
@@ -149,7 +147,6 @@ class Operator(CustomOpDef, Generic[P, R]):
         self.onnx_translations: list[OnnxTranslation] = []
         self.written_fake: Callable[..., object] | None = None
         self.written_sharding: Callable[..., Value] | None = None
-        self.fields: frozenset[str] = frozenset()
         self.kernels: dict[str, Kernel] = {"reference": kernel}
         self._opoverload = overload
         self._entry = entry_of(overload)

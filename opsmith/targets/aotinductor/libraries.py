@@ -20,9 +20,7 @@ from opsmith.kernels import HOST, adapters
 from opsmith.kernels.languages.cpp import torch_adapter
 from opsmith.kernels.toolchain.audit import dynamic_symbols
 from opsmith.operators import Operator
-from opsmith.operators.classes import CustomClass, all_classes
 from opsmith.operators.dispatch.gates import argument_gate
-from opsmith.signature.class_model import MethodModel
 from opsmith.signature.parameters import TensorListType
 from opsmith.targets.aotinductor import shims
 from opsmith.targets.aotinductor.definitions import definitions
@@ -44,8 +42,7 @@ class LibraryEntry:
         operator: the operator that it serves; empty for a library that the user passed.
         schema: schema of the operator.
         call: ``"direct"``: compiled code links the library; ``"proxy"``: it registers kernels with
-            PyTorch's dispatcher; ``"definition"``: it defines the operator; ``"class"``: it defines
-            the custom class ``operator``, or is linked by a library that does.
+            PyTorch's dispatcher; ``"definition"``: it defines the operator.
         defines: the schemas, by name, of the operators that it serves; for a library that the user
             passed, of the operators that it defines.
         namespaces: for a library that the user passed, the namespaces that it claims.
@@ -177,45 +174,16 @@ def plan(operators: Mapping[Operator, Sequence[Node]], *, direct: bool = True) -
     return plans
 
 
-def plan_methods(owner: CustomClass, methods: Sequence[MethodModel], device: str) -> list[Plan]:
-    """Plan the operators behind the methods of an object that the package carries.
-
-    Raises:
-        ExportError: a method has no compiled kernel.
-    """
-    found = []
-    for model in methods:
-        if model.operator is not None:
-            operator = getattr(owner, model.name).operator
-            kernel = operator.kernels.get(device)
-            if kernel is None or kernel.source is None:
-                raise ExportError(
-                    f"{owner.name}.{model.name}: has no compiled kernel for {device!r}, and an "
-                    "AOTInductor artifact runs without Python. The artifact carries the object, "
-                    f"as its methods change {owner.model.mutable[0]!r}, and the reference in "
-                    "Python cannot be compiled in place of the kernel. "
-                    f"Add a C++ kernel: {owner.model.name}.{model.name}"
-                    f'.register_kernel("{device}", source="….cpp").'
-                )
-            found.append(Plan(operator, kernel.source, [], f"{owner.name} is carried as an object"))
-    return found
-
-
 def _source(operator: Operator, device: str, count: int) -> kernels.KernelSource:
     kernel = operator.kernels.get(device)
     if kernel is not None and (source := kernel.source or kernel.entry) is not None:
         return source
     what = "only a Python kernel" if kernel is not None else "no kernel"
     calls = "once" if count == 1 else f"{count} times"
-    name, spoken = operator.name, operator.signature.name
-    for owner in all_classes():
-        for model in owner.model.methods:
-            if model.operator is not None and model.operator.qualname == operator.name:
-                name, spoken = f"{owner.name}.{model.name}", f"{owner.model.name}.{model.name}"
     raise ExportError(
-        f"{name}: has {what} for {device!r}, and an AOTInductor artifact runs without "
+        f"{operator.name}: has {what} for {device!r}, and an AOTInductor artifact runs without "
         f"Python; the model calls it {calls}. Add a C++ kernel, "
-        f'{spoken}.register_kernel("{device}", source="….cpp"), or pass '
+        f'{operator.signature.name}.register_kernel("{device}", source="….cpp"), or pass '
         f'form={{"{operator.name}": "inline"}} to have its reference compiled in its place.'
     )
 
@@ -302,7 +270,6 @@ def _shim_digest() -> bytes:
 
 def write(
     plans: Sequence[Plan],
-    classes: Sequence[CustomClass],
     more: Sequence[Path],
     needed: Iterable[str],
     folder: Path,
@@ -311,7 +278,6 @@ def write(
 
     Args:
         plans: the model's operators, already built.
-        classes: the custom classes whose objects the package carries.
         more: the user's own libraries, which are loaded first.
         needed: the operators that the user's libraries must define.
         folder: folder of the artifact.
@@ -335,11 +301,6 @@ def write(
             file = f"{FOLDER}/{path.name}"
             entry = LibraryEntry(file, signature.qualname, signature.schema(), call, {**defines})
             entries.append((path, entry))
-    for owner in classes:
-        for path in owner.libraries():
-            entry = LibraryEntry(f"{FOLDER}/{path.name}", owner.name, "", "class")
-            if all(other.file != entry.file for _, other in entries):
-                entries.append((path, entry))
     seen: set[str] = set()
     for path, entry in entries:
         if not path.is_file():

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from opsmith.compat.torch_dispatch import is_known, is_taken, parse_schema, schema_of
 from opsmith.compat.torch_inductor import load_package
-from opsmith.compat.torch_library import class_maker
 from opsmith.errors import ArgumentError, ArtifactError, MissingDependencyError
 from opsmith.kernels.toolchain.program import build_program
 from opsmith.kernels.toolchain.torch_paths import torch_paths
@@ -145,8 +144,6 @@ def _load_libraries(artifact: Artifact) -> list[ctypes.CDLL]:
             handles.append(ctypes.CDLL(str(path)))
         except OSError as error:
             raise ArtifactError(f"{path} does not load: {error}") from error
-        if entry["call"] == "class":
-            _require_defined(handles[-1], entry["operator"])
     return handles
 
 
@@ -154,8 +151,6 @@ def _is_here(artifact: Artifact, entry: Mapping[str, Any]) -> bool:
     """Return whether this process already has the definitions of a library."""
     if entry["call"] == "direct":
         return False
-    if entry["call"] == "class":
-        return _has_class(entry["operator"])
     if not entry["operator"]:  # A library that the user passed.
         return _is_loaded(artifact, entry["file"]) or _has_operators(artifact, entry)
     operators = _operators(entry)
@@ -168,7 +163,7 @@ def _is_here(artifact: Artifact, entry: Mapping[str, Any]) -> bool:
 
 def _operators(entry: Mapping[str, Any]) -> Mapping[str, str]:
     """Return the schemas, by name, of the operators that a library serves."""
-    if entry["call"] == "class" or not entry["operator"]:
+    if not entry["operator"]:
         return {}
     found: Mapping[str, str] = entry.get("defines") or {entry["operator"]: entry["schema"]}
     return found
@@ -212,25 +207,6 @@ def _mapped_files() -> Iterator[Path]:
         words = (line.split(maxsplit=5) for line in maps)
         names = {word[5].rstrip("\n") for word in words if len(word) == 6}
     return (Path(name) for name in sorted(names) if name.startswith("/"))
-
-
-def _has_class(name: str) -> bool:
-    namespace, _, short = name.partition("::")
-    try:
-        class_maker(namespace, short)
-    except RuntimeError:
-        return False
-    return True
-
-
-def _require_defined(library: ctypes.CDLL, name: str) -> None:
-    """Raise the problem, if any, that a library had in defining its class."""
-    function = getattr(library, f"opsmith_class_problem__{name.replace('::', '__')}", None)
-    if function is not None:
-        function.restype = ctypes.c_char_p
-        problem = function()
-        if problem is not None:
-            raise ArtifactError(problem.decode(errors="replace"))
 
 
 def _compare_schemas(artifact: Artifact, name: str, schema: str) -> None:

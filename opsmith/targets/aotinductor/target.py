@@ -26,7 +26,6 @@ from opsmith.errors import ExportError
 from opsmith.kernels import HOST, get_device
 from opsmith.operators import Operator
 from opsmith.operators.adoption.adopted import find_adopted
-from opsmith.operators.classes.torchbind import classes_in, lower_torchbind
 from opsmith.signature.sizes import expressions
 from opsmith.system import machine
 from opsmith.targets.aotinductor import runtime
@@ -92,19 +91,11 @@ class AOTInductor(ModelTarget):
         buffers, written = _mutated(model)
         _refuse_state(buffers)
         layouts, device = _inputs(model, written)
-        # Methods become operators; an object that a method changes is kept, and the package carries
-        # it.
-        model = dataclasses.replace(
-            model, program=lower_torchbind(model.program, keep_mutating=True)
-        )
         lowered = lower(model, _chooser(options["form"]), pure=False)
         inlined = [(choice, count) for choice, count in lowered.choices if choice.form == INLINE]
         uses = [choice.use(count) for choice, count in inlined]
         model = dataclasses.replace(model, program=lowered.program)
         plans = libraries.plan(model.operators(), direct=options["calls"] == "direct")
-        carried = classes_in(model.program)
-        for owner, methods in carried.items():
-            plans += libraries.plan_methods(owner, methods, device)
         foreign = _foreign(model, more)
         note = "called through the dispatcher: opsmith did not declare it"
         uses += [item.use for item in plans]
@@ -112,7 +103,7 @@ class AOTInductor(ModelTarget):
         for item in plans:
             item.build()
         needed = {name for calls in foreign.values() for name in map(_called, calls)}
-        listed = libraries.write(plans, [*carried], more, needed, folder)
+        listed = libraries.write(plans, more, needed, folder)
         compile_model(only_tensors(model.program), plans, settings, folder / MODEL)
         self._write_runner(folder, built=bool(options["runner"]))
         write_readme(folder, model, "A model for AOTInductor", _how(device, options), uses)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -103,8 +103,6 @@ def export(
             f"opset {opset}: the {options['exporter']} exporter writes opsets {first} to {last}"
             f"{hint}"
         )
-    with quietly():
-        model = _without_objects(model)
     _require_known_operators(model, exporter.knows)
     choosing = chooser(options["form"], opset, library)
     for _ in range(_ATTEMPTS):
@@ -133,22 +131,6 @@ def _foreign_nodes(made: Any, kept: Sequence[Choice]) -> tuple[str, ...]:
     nodes = [node for node in made.graph.all_nodes() if node.domain not in domains]
     nodes = [node for node in nodes if (node.domain, node.op_type) not in functions]
     return tuple(dict.fromkeys(f"{node.domain}::{node.op_type}" for node in nodes))
-
-
-def _without_objects(model: Model) -> Model:
-    """Return `model` with methods of custom classes as operators, and their objects as constants.
-
-    Raises:
-        ExportError: a method changes its object.
-    """
-    from opsmith.operators.classes.torchbind import lower_torchbind
-
-    program = lower_torchbind(model.program)
-    if program is model.program:
-        return model
-    # The module calls the objects, so an exporter that traces for itself must use the program
-    # instead.
-    return replace(model, program=program, module=None)
 
 
 def _exclude_failing(kept: tuple[Choice, ...], chooser: Chooser, error: FormError) -> None:

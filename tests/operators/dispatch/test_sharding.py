@@ -218,33 +218,6 @@ def test_lists_absent_tensors_and_several_results_are_sharded() -> None:
             torch.testing.assert_close((whole(first), whole(second)), (total, total.sum(1)))
 
 
-@opsmith.custom_class("sharding::Columns")
-class Columns:
-    columns: int
-    shift: Float[Tensor, "{columns}"]
-
-    @opsmith.method(autograd="reference", parallel_dims=("N",))
-    def forward(self, x: Float[Tensor, "N {columns}"]) -> Float[Tensor, "N {columns}"]:
-        return (x - self.shift) * self.shift
-
-
-def test_every_rank_has_an_object_of_its_own_for_the_methods_of_a_class() -> None:
-    x, shift = tensors((7, 4), (4,))
-    expected = gradients(lambda x, shift: Columns(4, shift).forward(x), x, shift)
-    with ranks(3) as mesh:
-        dx = distribute_tensor(x, mesh, [Shard(0)]).requires_grad_()
-        shift.requires_grad_()
-        with CommDebugMode() as communication:
-            result = Columns(4, shift).forward(dx)
-        assert (result.placements, communication.get_total_counts()) == ((Shard(0),), 0)
-        incoming = torch.arange(28.0, dtype=x.dtype).view(7, 4)
-        result.backward(distribute_tensor(incoming, mesh, [Shard(0)]))
-        found = [whole(result.detach()), whole(dx.grad), shift.grad]
-    if isinstance(found[2], LocalTensor):
-        found[2] = found[2].reconcile()
-    torch.testing.assert_close(found, expected)
-
-
 def test_an_operator_without_a_rule_takes_whole_tensors() -> None:
     @opsmith.op("sharding::norms")
     def norms(x: Float[Tensor, "N C"]) -> Float[Tensor, "N C"]:

@@ -52,17 +52,6 @@ class Net(nn.Module):
         return self.head(picked), pairs.sum()
 
 
-class Keeping(nn.Module):
-    """Holds an object that every call changes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tally = torch.classes.aoti_test.Tally(40)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.tally.forward(x)
-
-
 def everything_args() -> tuple[Tensor, ...]:
     """Example arguments of `Everything`."""
     generator = torch.Generator().manual_seed(0)

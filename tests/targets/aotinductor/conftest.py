@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from aoti_models import Everything, Keeping, Net, everything_args, export, net_args
+from aoti_models import Everything, Net, everything_args, net_args
 
 from opsmith import targets
 from opsmith.targets.aotinductor.runtime import build_runner
@@ -41,14 +41,6 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> targets.Artifact:
         out=tmp_path_factory.mktemp("net") / "artifact",
         dynamic_shapes=({0: batch}, {0: batch}, {0: 2 * batch}),
     )
-
-
-@pytest.fixture(scope="session")
-def keeping(tmp_path_factory: pytest.TempPathFactory) -> targets.Artifact:
-    """`Keeping`, exported."""
-    out = tmp_path_factory.mktemp("keeping") / "artifact"
-    # Not run beforehand: that would count.
-    return export(Keeping(), (torch.ones(3),), out, verify=False)
 
 
 @pytest.fixture(scope="session")

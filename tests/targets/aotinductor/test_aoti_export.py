@@ -177,55 +177,6 @@ def test_a_package_runs_with_pytorch_alone(net: targets.Artifact, tmp_path: Path
         torch.testing.assert_close(got, wanted)
 
 
-def test_an_object_that_calls_change_is_carried(keeping: targets.Artifact) -> None:
-    loaded, other = targets.load(keeping.folder), targets.load(keeping.folder)
-    assert [loaded(torch.ones(3))[0].item() for _ in range(3)] == [41, 42, 43]
-    assert other(torch.ones(3))[0].item() == 41
-
-
-@pytest.mark.long  # test_runner.py::test_an_object_that_calls_change
-def test_a_class_that_the_process_does_not_have(keeping: targets.Artifact, tmp_path: Path) -> None:
-    code = """
-import sys, torch
-from opsmith import targets
-loaded = targets.load(sys.argv[1])
-print([loaded(torch.ones(3))[0].item() for _ in range(2)])
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code, keeping.folder], check=True, capture_output=True, text=True
-    )
-    assert done.stdout == "[41.0, 42.0]\n"
-
-
-class Holding(nn.Module):
-    """Calls an object."""
-
-    def __init__(self, made: torch.ScriptObject) -> None:
-        super().__init__()
-        self.made = made
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.made.forward(x)
-
-
-def test_a_class_whose_method_has_no_cpp_kernel_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ExportError) as caught:
-        export(Holding(ops.Scaled(2.0)), (torch.ones(3),), tmp_path / "out")
-    assert "aoti_test::Scaled.forward: has no kernel for 'cpu'" in str(caught.value)
-    assert 'Scaled.forward.register_kernel("cpu", source="….cpp")' in str(caught.value)
-
-
-def test_an_object_that_travels_needs_kernels_in_any_case(tmp_path: Path) -> None:
-    with pytest.raises(ExportError) as caught:
-        export(Holding(ops.Keeper(2.0)), (torch.ones(3),), tmp_path / "out", form="inline")
-    assert str(caught.value) == (
-        "aoti_test::Keeper.forward: has no compiled kernel for 'cpu', and an AOTInductor artifact "
-        "runs without Python. The artifact carries the object, as its methods change 'last', and "
-        "the reference in Python cannot be compiled in place of the kernel. Add a C++ kernel: "
-        'Keeper.forward.register_kernel("cpu", source="….cpp").'
-    )
-
-
 def test_exporting_again_compiles_nothing(
     net: targets.Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -117,15 +117,6 @@ def test_moved_elsewhere_and_run_with_other_batches(
         torch.testing.assert_close(got, wanted)
 
 
-def test_an_object_that_calls_change(keeping: targets.Artifact, run: Run, tmp_path: Path) -> None:
-    torch.save(torch.ones(3), tmp_path / "in.pt")
-    done = run(keeping.folder, tmp_path / "in.pt", "--output", tmp_path / "out.pt")
-    assert done.returncode == 0, done.stderr
-    (got,) = torch.load(tmp_path / "out.pt", weights_only=True)
-    assert got.tolist() == [41, 41, 41]
-    assert "takes 1 input (x), got 0." in failure(run(keeping.folder), 6)
-
-
 def test_links_no_python(runner: Path) -> None:
     listed = subprocess.run(["ldd", runner], capture_output=True, text=True, check=True).stdout
     assert "libtorch_cpu" in listed

@@ -275,6 +275,15 @@ def test_an_input_that_nothing_reads_stays_an_input(export, exporter):
     assert [spec.shape for spec in loaded.artifact.manifest.inputs] == [(4, 3), (2,)]
 
 
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_a_program_in_place_of_a_module(export, exporter):
+    linear = nn.Linear(20, 3)
+    program = torch.export.export(linear, (torch.randn(4, 20),), dynamic_shapes=({0: N},))
+    loaded = export(program, None, exporter=exporter)
+    x = torch.randn(7, 20)
+    torch.testing.assert_close(loaded(x), linear(x))
+
+
 def test_shapes_are_recorded_and_inferred(export):
     def model(x: Tensor) -> Tensor:
         return ops.everything(x, None, None, [], None, 1, True, [], (0.0, 0.0))[0].relu()

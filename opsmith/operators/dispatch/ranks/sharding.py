@@ -135,8 +135,7 @@ def _on_one_mesh(operator: Operator, arguments: Arguments) -> tuple[DeviceMesh, 
 
     def distributed(name: str, tensor: Tensor) -> DTensor:
         if not isinstance(tensor, DTensor):
-            held = name.partition("[")[0] in operator.fields
-            if tensor.dim() and not held and not replicates_implicitly():
+            if tensor.dim() and not replicates_implicitly():
                 raise ArgumentError(
                     f"{operator.name}: argument {name!r} is a plain torch.Tensor, and {first!r} is "
                     f"a DTensor; if every rank holds the same {name!r}, pass "

@@ -247,22 +247,13 @@ inline void Artifact::load_libraries() {
   for (size_t i = 0; i < libraries.size(); ++i) {
     if (here[i]) continue;
     const Json& library = libraries[i];
-    std::string name = library.at("operator").string();
-    const std::string& call = library.at("call").string();
     const std::string& file = library.at("file").string();
     verify(file);
     const std::filesystem::path path = std::filesystem::absolute(folder_ / file);
-    void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle == nullptr) {
+    if (dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr) {
       const char* words = dlerror();
       throw LibraryError(path.string() + " does not load: " + (words ? words : "no reason given"));
     }
-    if (call != "class") continue;
-    // A library that could not define its class reports the reason.
-    name.replace(name.find("::"), 2, "__");
-    void* const problem = dlsym(handle, ("opsmith_class_problem__" + name).c_str());
-    const char* words = problem ? reinterpret_cast<const char* (*)()>(problem)() : nullptr;
-    if (words != nullptr) throw LibraryError(path.string() + ": " + words);
   }
 }
 
@@ -271,7 +262,7 @@ inline void Artifact::load_libraries() {
 inline bool Artifact::is_here(const Json& library) const {
   const std::string& call = library.at("call").string();
   const std::string& first = library.at("operator").string();
-  if (call == "direct" || call == "class") return false;
+  if (call == "direct") return false;
   std::vector<std::string> operators;
   if (!first.empty()) operators.push_back(first);
   if (library.has("defines")) {
