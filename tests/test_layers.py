@@ -135,6 +135,7 @@ TIERS = [
         "corpus",
         "docs",
         "faults",
+        "faults/in_ascendc",
         "faults/in_cuda",
         "fuzz",
         "gallery",

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-_OURS = Path(__file__).parent
+_OURS = Path(__file__).parents[1]
 #: Keeps the words of CUDA that the emulation's headers define away; see emulated/cuda.h.
 _KEEPING_WORDS = "-DOPSMITH_KEEPS_WORDS_OF_CUDA"
 _MARKER = re.compile(r'^# (\d+) "((?:[^"\\\n]|\\.)*)"([ \d]*)\n', re.MULTILINE)

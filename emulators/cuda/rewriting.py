@@ -29,7 +29,16 @@ def rewrite(code: OwnCode) -> str:
     ptx = list(inline_ptx(code))
     edits = [(word.start_byte, word.end_byte, "") for word in code.found("noinline")]
     edits += [*ptx, *_launches(code), *declared_edits(code)]
-    parts, at = [f"#include <{HEADER}>\n"] if ptx else [], 0
+    return (f"#include <{HEADER}>\n" if ptx else "") + _edited(code, edits)
+
+
+def rewrite_launches(code: OwnCode) -> str:
+    """Return the user's code with nothing but its launches as C++; see `rewrite`."""
+    return code.instead or _edited(code, list(_launches(code)))
+
+
+def _edited(code: OwnCode, edits: list[Edit]) -> str:
+    parts, at = [], 0
     left = []
     for start, end, replacement in sorted(edits):
         left.append((at, start))

@@ -124,10 +124,11 @@ def build_emulated(
                 f"opsmith does not emulate {name}, at {path.rpartition('/')[2]}:{line}"
             ) from None
         raise Failure(f"compiled for the CPU, {error}", code="OPS-BUILD-FAILED") from None
-    return build, _dtypes(trial, translated, build)
+    return build, dtypes_of(trial, translated, build)
 
 
-def _dtypes(trial: Trial, source: KernelSource, build: harness.Build) -> tuple[str | None, ...]:
+def dtypes_of(trial: Trial, source: KernelSource, build: harness.Build) -> tuple[str | None, ...]:
+    """Return the generic dtypes of an emulated kernel's library."""
     if trial.signature.generic is None or build.sanitizer or not source.language.has_entry:
         return (trial.subject.favourite,)
     own = Library(source.signature, source.device, source.what, build.library).dtypes()
@@ -172,7 +173,11 @@ def _compare(trial: Trial, calls: Sequence[Called], expected: Expected) -> None:
 )
 def cuda_on_cpu(trial: Trial) -> None:
     """Run each case in three orders, with different initial memory in each."""
-    build, dtypes = build_emulated(trial)
+    run_in_orders(trial, *build_emulated(trial))
+
+
+def run_in_orders(trial: Trial, build: harness.Build, dtypes: tuple[str | None, ...]) -> None:
+    """Run each case of an emulated kernel in three orders, and compare the results."""
     reproducible = True
 
     def one(case: Case) -> None:

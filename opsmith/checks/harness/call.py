@@ -126,6 +126,11 @@ _KINDS = {
     "host": "OPS-CUDA-HOST",
     "launch": "OPS-CUDA-LAUNCH",
     "mutation": "OPS-MUTATION-UNDECLARED",
+    "npu-launch": "OPS-NPU-LAUNCH",
+    "npu-order": "OPS-NPU-ORDER",
+    "npu-parameter": "OPS-NPU-PARAMETER",
+    "npu-queue": "OPS-NPU-QUEUE",
+    "npu-race": "OPS-NPU-RACE",
     "race": "OPS-CUDA-RACE",
     "undefined": "OPS-CUDA-UNDEFINED",
     "unsure": "OPS-CALL-MEMORY",  # of a vast call whose memory may hold other values

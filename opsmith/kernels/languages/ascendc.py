@@ -28,6 +28,7 @@ class AscendC(Cpp):
     name = "Ascend C"
     asked = "ascendc"
     suffixes = (".cpp", ".asc")
+    emulates = "npu"
     compilers = MappingProxyType({"bisheng": lambda what: find_bisheng(what)})
 
     def check(self, source: KernelSource) -> None:

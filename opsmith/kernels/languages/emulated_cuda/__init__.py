@@ -88,6 +88,10 @@ class Emulation(Language):
                 f"{source.what}: {error}. Get them: pip install 'opsmith[check]'"
             ) from error
 
+    def rewritten(self, code: OwnCode) -> str:
+        """Return the user's code as C++."""
+        return rewrite(code)
+
     def obstacle(self, source: KernelSource) -> Obstacle | None:
         """Return the first feature of a source that is not emulated.
 
@@ -114,9 +118,9 @@ class Emulation(Language):
             UnreadableError: the message names the line.
         """
         plain, headers = self.plain(source)
-        name = f"{source.path.stem}_cuda.cpp"
+        name = f"{source.path.stem}_{source.device}.cpp"
         before = "".join(f"#include <{header}>\n" for header in headers)
-        text = f"{before}{rewrite(self.own_code(source))}"
+        text = f"{before}{self.rewritten(self.own_code(source))}"
         generated = Generated.of({name: text}).beside(plain.generated)
         return replace(plain, source=name, generated=generated)
 

@@ -1,0 +1,246 @@
+// Copies between global memory and the unified buffer, and within the unified buffer.
+//
+// After Memory矢量计算/数据搬运 (DataCopy, DataCopyPad) and 原子操作.
+#pragma once
+
+#include <ascendc/pipes.h>
+
+namespace AscendC {
+
+// Blocks of 32 bytes; in DataCopyPad, of `blockLen` bytes.
+struct DataCopyParams {
+  uint16_t blockCount = 1;
+  uint16_t blockLen = 0;
+  uint16_t srcStride = 0;
+  uint16_t dstStride = 0;
+};
+struct DataCopyExtParams {
+  uint16_t blockCount = 1;
+  uint32_t blockLen = 0;
+  uint32_t srcStride = 0;
+  uint32_t dstStride = 0;
+  uint32_t rsv = 0;
+};
+struct DataCopyPadParams {
+  bool isPad = false;
+  uint8_t leftPadding = 0;
+  uint8_t rightPadding = 0;
+  uint64_t paddingValue = 0;
+};
+template <typename T>
+struct DataCopyPadExtParams {
+  bool isPad = false;
+  uint8_t leftPadding = 0;
+  uint8_t rightPadding = 0;
+  T paddingValue = T(0);
+};
+
+}  // namespace AscendC
+
+namespace emulated::npu {
+
+// Rows of bytes, with the distance between the starts of two of them.
+struct Rows {
+  uint64_t count, bytes, from_step, to_step;
+};
+
+inline uint64_t rounded_up(uint64_t bytes) { return (bytes + 31) / block_bytes * block_bytes; }
+
+template <typename T>
+void require_aligned(const T* at, uint64_t bytes, const char* what) {
+  require(reinterpret_cast<uintptr_t>(at) % bytes == 0, parameter,
+          std::string("has ") + what + " at an address that is no multiple of " +
+              std::to_string(bytes) + " bytes");
+}
+
+template <typename T>
+void store(T* to, const T* from, uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i) {
+    switch (atomic()) {
+      case Atomic::none:
+        to[i] = from[i];
+        break;
+      case Atomic::add:
+        to[i] = static_cast<T>(to[i] + from[i]);
+        break;
+      case Atomic::max:
+        to[i] = to[i] < from[i] ? from[i] : to[i];
+        break;
+      case Atomic::min:
+        to[i] = from[i] < to[i] ? from[i] : to[i];
+        break;
+    }
+  }
+}
+
+// Copies rows. A buffer that is null is global memory.
+template <typename T>
+void copy(const Buffer* to_buffer, T* to, const Buffer* from_buffer, const T* from, Rows rows) {
+  const uint64_t count = rows.bytes / sizeof(T);
+  require(rows.bytes % sizeof(T) == 0, parameter, "copies parts of elements");
+  for (uint64_t row = 0; row < rows.count && count != 0; ++row) {
+    reads(from_buffer, from, rows.bytes);
+    writes(to_buffer, to, rows.bytes);
+    if (to_buffer == nullptr) {
+      store(to, from, count);
+    } else {
+      std::memmove(to, from, rows.bytes);
+    }
+    from = reinterpret_cast<const T*>(reinterpret_cast<const char*>(from) + rows.from_step);
+    to = reinterpret_cast<T*>(reinterpret_cast<char*>(to) + rows.to_step);
+  }
+}
+
+inline Rows whole_blocks(const AscendC::DataCopyParams& how) {
+  const uint64_t bytes = how.blockLen * block_bytes;
+  return {how.blockCount, bytes, bytes + how.srcStride * block_bytes,
+          bytes + how.dstStride * block_bytes};
+}
+
+// One row of elements, as many as fill whole blocks.
+template <typename T>
+Rows one_row(uint32_t count) {
+  const uint64_t bytes = uint64_t{count} * sizeof(T), whole = bytes / block_bytes * block_bytes;
+  if (whole != bytes) {
+    suspect("copies " + std::to_string(whole) + " of " + std::to_string(bytes) +
+            " bytes: it takes whole blocks of 32 bytes, and DataCopyPad takes any number");
+  }
+  return {1, whole, 0, 0};
+}
+
+template <typename How>
+void check_ranges(const How& how) {
+  require(how.blockCount <= 4095, parameter,
+          "has blockCount " + std::to_string(how.blockCount) + "; there are at most 4095");
+  require(how.blockLen <= 2097151, parameter,
+          "has blockLen " + std::to_string(how.blockLen) + "; it is at most 2097151 bytes");
+}
+
+}  // namespace emulated::npu
+
+namespace AscendC {
+
+template <typename T>
+void DataCopy(const LocalTensor<T>& dst, const GlobalTensor<T>& src, const DataCopyParams& how,
+              Place place = here()) {
+  npu::issue(npu::Queue::MTE2, "DataCopy", place);
+  npu::check_ranges(how);
+  npu::require_aligned(dst.data(), npu::block_bytes, "a destination");
+  npu::copy(dst.buffer(), dst.data(), nullptr, src.GetPhyAddr(), npu::whole_blocks(how));
+}
+template <typename T>
+void DataCopy(const GlobalTensor<T>& dst, const LocalTensor<T>& src, const DataCopyParams& how,
+              Place place = here()) {
+  npu::issue(npu::Queue::MTE3, "DataCopy", place);
+  npu::check_ranges(how);
+  npu::require_aligned(src.data(), npu::block_bytes, "a source");
+  npu::copy<T>(nullptr, dst.GetPhyAddr(), src.buffer(), src.data(), npu::whole_blocks(how));
+}
+template <typename T>
+void DataCopy(const LocalTensor<T>& dst, const LocalTensor<T>& src, const DataCopyParams& how,
+              Place place = here()) {
+  npu::issue(npu::Queue::V, "DataCopy", place);
+  npu::check_ranges(how);
+  npu::require_aligned(dst.data(), npu::block_bytes, "a destination");
+  npu::require_aligned(src.data(), npu::block_bytes, "a source");
+  npu::copy<T>(dst.buffer(), dst.data(), src.buffer(), src.data(), npu::whole_blocks(how));
+}
+template <typename T>
+void DataCopy(const LocalTensor<T>& dst, const GlobalTensor<T>& src, uint32_t count,
+              Place place = here()) {
+  npu::issue(npu::Queue::MTE2, "DataCopy", place);
+  npu::require_aligned(dst.data(), npu::block_bytes, "a destination");
+  npu::copy(dst.buffer(), dst.data(), nullptr, src.GetPhyAddr(), npu::one_row<T>(count));
+}
+template <typename T>
+void DataCopy(const GlobalTensor<T>& dst, const LocalTensor<T>& src, uint32_t count,
+              Place place = here()) {
+  npu::issue(npu::Queue::MTE3, "DataCopy", place);
+  npu::require_aligned(src.data(), npu::block_bytes, "a source");
+  npu::copy<T>(nullptr, dst.GetPhyAddr(), src.buffer(), src.data(), npu::one_row<T>(count));
+}
+template <typename T>
+void DataCopy(const LocalTensor<T>& dst, const LocalTensor<T>& src, uint32_t count,
+              Place place = here()) {
+  npu::issue(npu::Queue::V, "DataCopy", place);
+  npu::require_aligned(dst.data(), npu::block_bytes, "a destination");
+  npu::require_aligned(src.data(), npu::block_bytes, "a source");
+  npu::copy<T>(dst.buffer(), dst.data(), src.buffer(), src.data(), npu::one_row<T>(count));
+}
+
+template <typename T, typename How, typename Padding>
+void pad_copy(const LocalTensor<T>& dst, const GlobalTensor<T>& src, const How& how,
+              const Padding& padding, Place place) {
+  npu::issue(npu::Queue::MTE2, "DataCopyPad", place);
+  npu::check_ranges(how);
+  npu::require_aligned(dst.data(), npu::block_bytes, "a destination");
+  npu::require(how.blockLen % sizeof(T) == 0, npu::parameter, "copies parts of elements");
+  const uint64_t left = padding.leftPadding * sizeof(T), right = padding.rightPadding * sizeof(T);
+  npu::require(left <= 32 && right <= 32, npu::parameter, "pads with more than 32 bytes");
+  const uint64_t whole = npu::rounded_up(left + how.blockLen + right);
+  const uint64_t step = whole + how.dstStride * npu::block_bytes;
+  for (uint64_t row = 0; row < how.blockCount && how.blockLen != 0; ++row) {
+    const uint64_t from = row * (how.blockLen + how.srcStride);
+    const T* source =
+        reinterpret_cast<const T*>(reinterpret_cast<const char*>(src.GetPhyAddr()) + from);
+    char* to = reinterpret_cast<char*>(dst.data()) + row * step;
+    npu::reads(nullptr, source, how.blockLen);
+    npu::writes(dst.buffer(), to, whole);
+    // Without a value, the hardware fills the rest with the first element where nothing is padded,
+    // and otherwise with anything.
+    const bool anything = !padding.isPad && left + right != 0;
+    const T value = padding.isPad ? static_cast<T>(padding.paddingValue) : *source;
+    auto* element = reinterpret_cast<T*>(to);
+    for (uint64_t i = 0; i < whole / sizeof(T); ++i) element[i] = value;
+    if (anything) std::memset(to, 0xff, whole);
+    std::memcpy(to + left, source, how.blockLen);
+  }
+}
+template <typename T>
+void DataCopyPad(const LocalTensor<T>& dst, const GlobalTensor<T>& src,
+                 const DataCopyExtParams& how, const DataCopyPadExtParams<T>& padding,
+                 Place place = here()) {
+  pad_copy(dst, src, how, padding, place);
+}
+template <typename T>
+void DataCopyPad(const LocalTensor<T>& dst, const GlobalTensor<T>& src, const DataCopyParams& how,
+                 const DataCopyPadParams& padding, Place place = here()) {
+  pad_copy(dst, src, how, padding, place);
+}
+template <typename T, typename How>
+void copy_out(const GlobalTensor<T>& dst, const LocalTensor<T>& src, const How& how, Place place) {
+  npu::issue(npu::Queue::MTE3, "DataCopyPad", place);
+  npu::check_ranges(how);
+  npu::require_aligned(src.data(), npu::block_bytes, "a source");
+  npu::copy<T>(nullptr, dst.GetPhyAddr(), src.buffer(), src.data(),
+               {how.blockCount, how.blockLen,
+                npu::rounded_up(how.blockLen) + how.srcStride * npu::block_bytes,
+                uint64_t{how.blockLen} + how.dstStride});
+}
+template <typename T>
+void DataCopyPad(const GlobalTensor<T>& dst, const LocalTensor<T>& src,
+                 const DataCopyExtParams& how, Place place = here()) {
+  copy_out(dst, src, how, place);
+}
+template <typename T>
+void DataCopyPad(const GlobalTensor<T>& dst, const LocalTensor<T>& src, const DataCopyParams& how,
+                 Place place = here()) {
+  copy_out(dst, src, how, place);
+}
+
+template <typename T>
+void SetAtomicAdd() {
+  npu::atomic() = npu::Atomic::add;
+}
+template <typename T>
+void SetAtomicMax() {
+  npu::atomic() = npu::Atomic::max;
+}
+template <typename T>
+void SetAtomicMin() {
+  npu::atomic() = npu::Atomic::min;
+}
+inline void SetAtomicNone() { npu::atomic() = npu::Atomic::none; }
+inline void DisableDmaAtomic() { npu::atomic() = npu::Atomic::none; }
+
+}  // namespace AscendC

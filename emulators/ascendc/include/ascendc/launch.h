@@ -1,0 +1,45 @@
+// Launches, and the words of Ascend C that C++ does not have.
+#pragma once
+
+#include <ascendc/machine.h>
+
+#include <tuple>
+
+#define __aicore__
+#define __gm__
+#define __ubuf__
+#ifndef OPSMITH_KEEPS_WORDS_OF_CUDA
+#define __global__
+#endif
+#define KERNEL_TASK_TYPE_DEFAULT(type)
+
+// Whether the compiler orders instructions that the scalar or the vector unit takes part in
+// (--cce-auto-sync).
+#ifndef OPSMITH_NPU_ORDERS
+#define OPSMITH_NPU_ORDERS true
+#endif
+
+using GM_ADDR = uint8_t*;
+
+namespace emulated {
+
+// kernel<<<blocks, nullptr, stream>>>(arguments...)
+class Configured {
+ public:
+  Configured(uint32_t blocks, void*, void* stream = nullptr, Place place = here())
+      : blocks_(blocks), stream_(stream), place_(place) {}
+
+  template <typename Function, typename Kernel, typename... Arguments>
+  void run(const char* name, Function, Kernel kernel, const Arguments&... arguments) const {
+    auto call = [&] { kernel(arguments...); };
+    npu::launch({blocks_, name, stream_ == nullptr, OPSMITH_NPU_ORDERS, place_,
+                 [](void* state) { (*static_cast<decltype(call)*>(state))(); }, &call});
+  }
+
+ private:
+  uint32_t blocks_;
+  void* stream_;
+  Place place_;
+};
+
+}  // namespace emulated

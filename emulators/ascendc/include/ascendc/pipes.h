@@ -1,0 +1,264 @@
+// What orders instructions: queues of tensors, flags, barriers; and the memory of TPipe.
+//
+// After 资源管理 (TPipe, TQue, TQueBind, TBuf), 同步控制/核内同步 and 核间同步.
+#pragma once
+
+#include <ascendc/tensors.h>
+
+#include <deque>
+#include <vector>
+
+using event_t = int32_t;
+enum pipe_t { PIPE_S, PIPE_V, PIPE_MTE2, PIPE_MTE3, PIPE_ALL };
+inline constexpr event_t EVENT_ID0 = 0, EVENT_ID1 = 1, EVENT_ID2 = 2, EVENT_ID3 = 3, EVENT_ID4 = 4,
+                         EVENT_ID5 = 5, EVENT_ID6 = 6, EVENT_ID7 = 7;
+
+namespace AscendC {
+
+using TEventID = int8_t;
+
+// A queue that sets a flag, times 4, and the queue that waits for it.
+enum class HardEvent : uint8_t {
+  S_V = 1,
+  S_MTE2,
+  S_MTE3,
+  V_S,
+  V_V,
+  V_MTE2,
+  V_MTE3,
+  MTE2_S,
+  MTE2_V,
+  MTE2_MTE2,
+  MTE2_MTE3,
+  MTE3_S,
+  MTE3_V,
+  MTE3_MTE2,
+  MTE3_MTE3
+};
+
+}  // namespace AscendC
+
+namespace emulated::npu {
+
+inline Queue source_of(AscendC::HardEvent event) {
+  return static_cast<Queue>(static_cast<uint8_t>(event) / queues);
+}
+inline Queue target_of(AscendC::HardEvent event) {
+  return static_cast<Queue>(static_cast<uint8_t>(event) % queues);
+}
+
+}  // namespace emulated::npu
+
+namespace AscendC {
+
+template <HardEvent event>
+void SetFlag(int32_t id, Place place = here()) {
+  npu::issue(npu::source_of(event), "SetFlag", place);
+  npu::set_flag(npu::source_of(event), npu::target_of(event), id);
+}
+template <HardEvent event>
+void WaitFlag(int32_t id, Place place = here()) {
+  npu::issue(npu::target_of(event), "WaitFlag", place);
+  npu::wait_flag(npu::source_of(event), npu::target_of(event), id);
+}
+
+template <pipe_t pipe>
+void PipeBarrier() {
+  static_assert(pipe != PIPE_S, "PipeBarrier<PIPE_S> does not exist: the scalar unit is in order");
+  if constexpr (pipe == PIPE_ALL) {
+    npu::barrier_of_all();
+  } else {
+    npu::barrier(static_cast<npu::Queue>(pipe));
+  }
+}
+
+template <bool vector_cores_only = true>
+void SyncAll(Place place = here()) {
+  static_assert(vector_cores_only, "opsmith emulates no cube cores");
+  npu::sync_all(place);
+}
+template <bool vector_cores_only = true>
+void SyncAll(const GlobalTensor<int32_t>&, const LocalTensor<int32_t>&, int32_t cores = 0,
+             Place place = here()) {
+  npu::require(cores == 0 || cores == static_cast<int32_t>(npu::block_count()), npu::parameter,
+               "waits for some of the blocks, which opsmith does not emulate");
+  npu::sync_all(place);
+}
+
+inline int64_t GetBlockIdx() { return npu::block_index(); }
+inline int64_t GetBlockNum() { return npu::block_count(); }
+
+template <TPosition source, TPosition target, int32_t depth, auto mask = 0>
+class TQueBind {
+ public:
+  static constexpr TPosition position = source == TPosition::GM ? target : source;
+
+  template <typename T>
+  LocalTensor<T> AllocTensor(Place place = here()) {
+    npu::issue(npu::Queue::S, "AllocTensor", place);
+    for (npu::Buffer* buffer : buffers_) {
+      if (buffer->state != State::free) continue;
+      buffer->state = State::allocated;
+      npu::wait_for(producer, buffer->freed);
+      return {buffer, buffer->data, buffer->size};
+    }
+    npu::refuse(npu::queue, "waits for ever: none of the queue's " +
+                                std::to_string(buffers_.size()) +
+                                " buffers is free, and FreeTensor was called for none since");
+  }
+  template <typename T>
+  void AllocTensor(LocalTensor<T>& tensor, Place place = here()) {
+    tensor = AllocTensor<T>(place);
+  }
+  template <typename T>
+  bool EnQue(const LocalTensor<T>& tensor, Place place = here()) {
+    npu::issue(npu::Queue::S, "EnQue", place);
+    npu::Buffer& buffer = own(tensor, "queued");
+    npu::require(buffer.state != State::queued, npu::queue, "queues a tensor that is queued");
+    npu::require(queued_.size() < std::max<size_t>(depth, 1), npu::queue,
+                 "puts " + std::to_string(queued_.size() + 1) +
+                     " tensors into a queue whose depth is " + std::to_string(depth));
+    buffer.state = State::queued;
+    buffer.queued = npu::complete(producer);
+    queued_.push_back(&buffer);
+    return true;
+  }
+  template <typename T>
+  LocalTensor<T> DeQue(Place place = here()) {
+    npu::issue(npu::Queue::S, "DeQue", place);
+    npu::require(!queued_.empty(), npu::queue, "takes a tensor from an empty queue");
+    npu::Buffer* buffer = queued_.front();
+    queued_.pop_front();
+    buffer->state = State::taken;
+    npu::wait_for(consumer, buffer->queued);
+    return {buffer, buffer->data, buffer->size};
+  }
+  template <typename T>
+  void DeQue(LocalTensor<T>& tensor, Place place = here()) {
+    tensor = DeQue<T>(place);
+  }
+  template <typename T>
+  void FreeTensor(const LocalTensor<T>& tensor, Place place = here()) {
+    npu::issue(npu::Queue::S, "FreeTensor", place);
+    npu::Buffer& buffer = own(tensor, "freed");
+    npu::require(buffer.state != State::queued, npu::queue,
+                 "frees a tensor that is queued, before its DeQue");
+    buffer.state = State::free;
+    buffer.freed = npu::complete(consumer);
+  }
+  bool HasTensorInQue() const { return !queued_.empty(); }
+  int32_t GetTensorCountInQue() const { return static_cast<int32_t>(queued_.size()); }
+  bool VacantInQue() const { return queued_.size() < std::max<size_t>(depth, 1); }
+  bool HasIdleBuffer() const {
+    return std::any_of(buffers_.begin(), buffers_.end(),
+                       [](const npu::Buffer* one) { return one->state == State::free; });
+  }
+
+  void init(int32_t count, uint32_t bytes, Place place) {
+    constexpr const char* names[] = {"GM", "A1",  "A2",  "B1",    "B2",     "C1",
+                                     "C2", "CO1", "CO2", "VECIN", "VECOUT", "VECCALC"};
+    constexpr const char* name = names[static_cast<uint8_t>(position)];
+    buffers_.clear();
+    queued_.clear();
+    for (int32_t i = 0; i < count; ++i) {
+      buffers_.push_back(&npu::new_buffer(this, name, bytes, place));
+    }
+  }
+
+ private:
+  using State = npu::Buffer::State;
+  static_assert(position >= TPosition::VECIN, "opsmith emulates no cube cores");
+  static constexpr bool copied_in =
+      source == TPosition::GM || (source == TPosition::VECIN && target == TPosition::VECOUT);
+  static constexpr bool copied_out = target == TPosition::GM || target == TPosition::VECOUT;
+  static constexpr npu::Queue producer = copied_in ? npu::Queue::MTE2 : npu::Queue::V;
+  static constexpr npu::Queue consumer = copied_out ? npu::Queue::MTE3 : npu::Queue::V;
+
+  template <typename T>
+  npu::Buffer& own(const LocalTensor<T>& tensor, const char* done) const {
+    npu::Buffer* buffer = tensor.buffer();
+    npu::require(buffer != nullptr && buffer->owner == this, npu::queue,
+                 std::string("has a tensor that this queue did not allocate, which is not to be ") +
+                     done + " here");
+    npu::require(buffer->state != State::free, npu::queue,
+                 std::string("has a tensor that was freed, which is not to be ") + done);
+    return *buffer;
+  }
+
+  std::vector<npu::Buffer*> buffers_;
+  std::deque<npu::Buffer*> queued_;
+};
+
+template <TPosition position>
+inline constexpr TPosition source_of = position == TPosition::VECIN ? TPosition::GM : position;
+template <TPosition position>
+inline constexpr TPosition target_of = position == TPosition::VECOUT ? TPosition::GM : position;
+
+template <TPosition position, int32_t depth, auto mask = 0>
+class TQue : public TQueBind<source_of<position>, target_of<position>, depth, mask> {};
+
+template <TPosition position = TPosition::VECCALC>
+class TBuf {
+ public:
+  template <typename T>
+  LocalTensor<T> Get() const {
+    return {buffer_, buffer_->data, buffer_->size};
+  }
+  template <typename T>
+  LocalTensor<T> Get(uint32_t count) const {
+    return GetWithOffset<T>(count, 0);
+  }
+  template <typename T>
+  LocalTensor<T> GetWithOffset(uint32_t count, uint32_t bytes) const {
+    return {buffer_, buffer_->data + bytes, count * sizeof(T)};
+  }
+
+  void init(uint32_t bytes, Place place) {
+    buffer_ = &npu::new_buffer(this, "TBuf", bytes, place);
+    buffer_->state = npu::Buffer::State::lent;
+  }
+
+ private:
+  npu::Buffer* buffer_ = nullptr;
+};
+
+class TPipe {
+ public:
+  TPipe() { npu::pipe() = this; }
+
+  template <TPosition source, TPosition target, int32_t depth, auto mask>
+  bool InitBuffer(TQueBind<source, target, depth, mask>& queue, int32_t count, uint32_t bytes,
+                  Place place = here()) {
+    queue.init(count, bytes, place);
+    return true;
+  }
+  template <TPosition position>
+  bool InitBuffer(TBuf<position>& buffer, uint32_t bytes, Place place = here()) {
+    buffer.init(bytes, place);
+    return true;
+  }
+  void Reset() { npu::forget_buffers(); }
+  void Destroy() { npu::forget_buffers(); }
+  template <HardEvent event>
+  TEventID AllocEventID() {
+    return static_cast<TEventID>(taken_[static_cast<uint8_t>(event)]++ % 8);
+  }
+  template <HardEvent event>
+  void ReleaseEventID(TEventID) {
+    --taken_[static_cast<uint8_t>(event)];
+  }
+  TEventID FetchEventID(HardEvent event) {
+    return static_cast<TEventID>(npu::unused_flag(npu::source_of(event), npu::target_of(event)));
+  }
+  template <HardEvent event>
+  TEventID FetchEventID() {
+    return FetchEventID(event);
+  }
+
+ private:
+  std::array<uint8_t, 16> taken_{};
+};
+
+inline TPipe* GetTPipePtr() { return static_cast<TPipe*>(npu::pipe()); }
+
+}  // namespace AscendC

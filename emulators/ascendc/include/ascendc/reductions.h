@@ -1,0 +1,172 @@
+// Sums, maxima and minima of a block of 32 bytes, of a repeat of 256, and of a tensor.
+//
+// After Memory矢量计算/归约计算. A sum is a tree over neighbours, and over repeats in order.
+#pragma once
+
+#include <ascendc/vector.h>
+
+namespace AscendC {
+
+enum class ReduceOrder {
+  ORDER_VALUE_INDEX = 0,
+  ORDER_INDEX_VALUE,
+  ORDER_ONLY_VALUE,
+  ORDER_ONLY_INDEX
+};
+
+}  // namespace AscendC
+
+namespace emulated::npu {
+
+template <typename T>
+T tree_sum(std::vector<T> values) {
+  while (values.size() > 1) {
+    std::vector<T> sums;
+    for (size_t i = 0; i < values.size(); i += 2) {
+      sums.push_back(i + 1 < values.size() ? static_cast<T>(values[i] + values[i + 1]) : values[i]);
+    }
+    values = std::move(sums);
+  }
+  return values[0];
+}
+
+// A value, and the place where it was first.
+template <typename T>
+struct Found {
+  T value;
+  uint32_t index;
+};
+
+struct Sum {
+  template <typename T>
+  Found<T> operator()(std::vector<Found<T>> all) const {
+    std::vector<T> values;
+    for (const Found<T>& one : all) values.push_back(one.value);
+    return {tree_sum(std::move(values)), 0};
+  }
+};
+template <bool greatest>
+struct Extreme {
+  template <typename T>
+  Found<T> operator()(const std::vector<Found<T>>& all) const {
+    Found<T> best = all[0];
+    for (const Found<T>& one : all) {
+      if (greatest ? best.value < one.value : one.value < best.value) best = one;
+    }
+    return best;
+  }
+};
+
+// Reduces groups of `group` elements of each repeat, and calls store(repeat, group, found).
+template <typename Reduce, typename T, typename Store>
+void reduce(const Operand<T>& from, const Lanes& lanes, uint64_t group, Store store) {
+  from.touch(lanes, false);
+  for (uint64_t repeat = 0; repeat < lanes.repeats(); ++repeat) {
+    for (uint64_t first = 0; first < lanes.per(); first += group) {
+      std::vector<Found<T>> all;
+      for (uint64_t lane = first; lane < first + group; ++lane) {
+        if (lanes.active(repeat, lane)) {
+          all.push_back({*from.at(repeat, lane), static_cast<uint32_t>(lane)});
+        }
+      }
+      if (!all.empty()) store(repeat, first / group, Reduce()(std::move(all)));
+    }
+  }
+}
+
+template <typename T>
+void put(const AscendC::LocalTensor<T>& to, uint64_t at, T value) {
+  writes(to.buffer(), to.data() + at, sizeof(T));
+  to.data()[at] = value;
+}
+// An index has the type of the value, and the bits of an integer.
+template <typename T>
+T as_value(uint32_t index) {
+  T value;
+  std::memcpy(&value, &index, sizeof value);
+  return value;
+}
+
+}  // namespace emulated::npu
+
+namespace AscendC {
+
+// A result for each repeat; `dst_step` counts results.
+#define NPU_WHOLE(Name, Reduce)                                                                  \
+  template <typename T, bool mask_given = true>                                                  \
+  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, npu::Mask mask,                \
+            uint32_t repeats, uint32_t dst_step, uint32_t block_step, uint32_t repeat_step,      \
+            ReduceOrder order = ReduceOrder::ORDER_VALUE_INDEX, Place place = here()) {          \
+    NPU_TAKES(Name, half, float)                                                                 \
+    npu::issue(npu::Queue::V, #Name, place);                                                     \
+    const bool both =                                                                            \
+        !std::is_same_v<npu::Reduce, npu::Sum> &&                                                \
+        (order == ReduceOrder::ORDER_VALUE_INDEX || order == ReduceOrder::ORDER_INDEX_VALUE);    \
+    npu::reduce<npu::Reduce>(                                                                    \
+        npu::Operand<T>{src, block_step, repeat_step},                                           \
+        npu::Lanes(mask, repeats, npu::repeat_bytes / sizeof(T)), npu::repeat_bytes / sizeof(T), \
+        [&](uint64_t repeat, uint64_t, npu::Found<T> found) {                                    \
+          const uint64_t at = repeat * dst_step * (both ? 2 : 1);                                \
+          const T index = npu::as_value<T>(found.index);                                         \
+          const bool index_first =                                                               \
+              order == ReduceOrder::ORDER_INDEX_VALUE || order == ReduceOrder::ORDER_ONLY_INDEX; \
+          npu::put(dst, at,                                                                      \
+                   index_first && !std::is_same_v<npu::Reduce, npu::Sum> ? index : found.value); \
+          if (both) npu::put(dst, at + 1, index_first ? found.value : index);                    \
+        });                                                                                      \
+  }
+NPU_WHOLE(WholeReduceSum, Sum)
+NPU_WHOLE(WholeReduceMax, Extreme<true>)
+NPU_WHOLE(WholeReduceMin, Extreme<false>)
+#undef NPU_WHOLE
+
+// A result for each block of a repeat, or for each pair of elements.
+#define NPU_PARTS(Name, Reduce, size)                                                         \
+  template <typename T, bool mask_given = true>                                               \
+  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, uint32_t repeats,           \
+            npu::Mask mask, uint32_t dst_step, uint32_t block_step, uint32_t repeat_step,     \
+            Place place = here()) {                                                           \
+    NPU_TAKES(Name, half, float)                                                              \
+    npu::issue(npu::Queue::V, #Name, place);                                                  \
+    constexpr uint64_t per = npu::repeat_bytes / sizeof(T), group = size;                     \
+    npu::reduce<npu::Reduce>(                                                                 \
+        npu::Operand<T>{src, block_step, repeat_step}, npu::Lanes(mask, repeats, per), group, \
+        [&](uint64_t repeat, uint64_t part, npu::Found<T> found) {                            \
+          npu::put(dst, repeat * dst_step * (per / group) + part, found.value);               \
+        });                                                                                   \
+  }
+NPU_PARTS(BlockReduceSum, Sum, npu::block_bytes / sizeof(T))
+NPU_PARTS(BlockReduceMax, Extreme<true>, npu::block_bytes / sizeof(T))
+NPU_PARTS(BlockReduceMin, Extreme<false>, npu::block_bytes / sizeof(T))
+NPU_PARTS(PairReduceSum, Sum, 2)
+#undef NPU_PARTS
+
+// The first `count` elements of a tensor. The instruction may write the buffer that it is given.
+#define NPU_REDUCE(Name, Reduce, finish)                                                 \
+  template <typename T, bool mask_given = true>                                          \
+  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<T>&, \
+            int32_t count, bool with_index = false, Place place = here()) {              \
+    NPU_TAKES(Name, half, float)                                                         \
+    npu::issue(npu::Queue::V, #Name, place);                                             \
+    constexpr uint64_t per = npu::repeat_bytes / sizeof(T);                              \
+    std::vector<npu::Found<T>> parts;                                                    \
+    npu::reduce<npu::Reduce>(npu::in_a_row(src), npu::Lanes(count, per), per,            \
+                             [&](uint64_t repeat, uint64_t, npu::Found<T> found) {       \
+                               found.index += static_cast<uint32_t>(repeat * per);       \
+                               parts.push_back(found);                                   \
+                             });                                                         \
+    if (parts.empty()) return;                                                           \
+    const npu::Found<T> all = finish;                                                    \
+    npu::put(dst, 0, all.value);                                                         \
+    if (with_index) npu::put(dst, 1, npu::as_value<T>(all.index));                       \
+  }
+NPU_REDUCE(ReduceMax, Extreme<true>, npu::Extreme<true>()(parts))
+NPU_REDUCE(ReduceMin, Extreme<false>, npu::Extreme<false>()(parts))
+NPU_REDUCE(ReduceSum, Sum, ([&] {
+             npu::Found<T> sum = parts[0];
+             for (size_t i = 1; i < parts.size(); ++i) sum.value = T(sum.value + parts[i].value);
+             return sum;
+           }()))
+#undef NPU_REDUCE
+
+}  // namespace AscendC

@@ -1,0 +1,222 @@
+// Comparisons, and elements that are chosen by bits or offsets.
+//
+// After Memory矢量计算/比较与选择 and 离散与聚合.
+#pragma once
+
+#include <ascendc/vector.h>
+
+namespace AscendC {
+
+enum class CMPMODE : uint8_t { LT = 0, GT, EQ, LE, GE, NE };
+enum class SELMODE : uint8_t {
+  VSEL_CMPMASK_SPR = 0,
+  VSEL_TENSOR_SCALAR_MODE,
+  VSEL_TENSOR_TENSOR_MODE
+};
+struct GatherMaskParams {
+  uint8_t src0BlockStride = 1;
+  uint16_t repeatTimes = 0, src0RepeatStride = 8;
+  uint8_t src1RepeatStride = 0;
+};
+
+}  // namespace AscendC
+
+namespace emulated::npu {
+
+template <typename T>
+bool compares(T x, T y, AscendC::CMPMODE mode) {
+  switch (mode) {
+    case AscendC::CMPMODE::LT:
+      return x < y;
+    case AscendC::CMPMODE::GT:
+      return x > y;
+    case AscendC::CMPMODE::EQ:
+      return x == y;
+    case AscendC::CMPMODE::LE:
+      return x <= y;
+    case AscendC::CMPMODE::GE:
+      return x >= y;
+    default:
+      return x != y;
+  }
+}
+
+// A bit of memory for each element, in the order of the elements.
+template <typename U, typename T>
+void compare(const AscendC::LocalTensor<U>& dst, const Operand<T>& a, const T* scalar,
+             const Operand<T>& b, AscendC::CMPMODE mode, uint64_t repeats) {
+  static_assert(is_one_of<T, half, float> || std::is_same_v<T, int32_t>,
+                "Compare takes half, float, int32_t");
+  require(!std::is_same_v<T, int32_t> || mode == AscendC::CMPMODE::EQ, parameter,
+          "compares int32_t otherwise than by EQ");
+  constexpr uint64_t per = repeat_bytes / sizeof(T);
+  const Lanes lanes(per * repeats, per);
+  a.touch(lanes, false);
+  if (scalar == nullptr) b.touch(lanes, false);
+  auto* bits = reinterpret_cast<uint8_t*>(dst.data());
+  writes(dst.buffer(), bits, repeats * per / 8);
+  std::memset(bits, 0, repeats * per / 8);
+  lanes.each([&](uint64_t repeat, uint64_t lane) {
+    const uint64_t i = repeat * per + lane;
+    const T y = scalar != nullptr ? *scalar : *b.at(repeat, lane);
+    if (compares(*a.at(repeat, lane), y, mode)) bits[i / 8] |= 1 << i % 8;
+  });
+}
+
+template <typename T>
+uint64_t whole_repeats(uint64_t count) {
+  const uint64_t bytes = count * sizeof(T);
+  if (bytes % repeat_bytes != 0) {
+    suspect("compares " + std::to_string(bytes / repeat_bytes * repeat_bytes / sizeof(T)) + " of " +
+            std::to_string(count) + " elements: it takes whole repeats of 256 bytes");
+  }
+  return bytes / repeat_bytes;
+}
+
+template <typename T, typename U>
+void select(const Lanes& lanes, const Operand<T>& to, const AscendC::LocalTensor<U>& chosen,
+            const Operand<T>& a, const T* scalar, const Operand<T>& b, AscendC::SELMODE mode) {
+  static_assert(is_one_of<T, half, float>, "Select takes half, float");
+  const bool repeated = mode == AscendC::SELMODE::VSEL_CMPMASK_SPR;
+  const auto* bits = reinterpret_cast<const uint8_t*>(chosen.data());
+  const uint64_t per = lanes.per();
+  reads(chosen.buffer(), bits, (per * (repeated ? 1 : lanes.repeats()) + 7) / 8);
+  a.touch(lanes, false);
+  if (scalar == nullptr) b.touch(lanes, false);
+  to.touch(lanes, true);
+  lanes.each([&](uint64_t repeat, uint64_t lane) {
+    const uint64_t i = (repeated ? 0 : repeat * per) + lane;
+    const bool first = (bits[i / 8] >> i % 8 & 1) != 0;
+    *to.at(repeat, lane) = first               ? *a.at(repeat, lane)
+                           : scalar != nullptr ? *scalar
+                                               : *b.at(repeat, lane);
+  });
+}
+
+}  // namespace emulated::npu
+
+namespace AscendC {
+
+template <typename U, typename T>
+void Compare(const LocalTensor<U>& dst, const LocalTensor<T>& a, const LocalTensor<T>& b,
+             CMPMODE mode, uint32_t count, Place place = here()) {
+  npu::issue(npu::Queue::V, "Compare", place);
+  npu::compare<U, T>(dst, npu::in_a_row(a), nullptr, npu::in_a_row(b), mode,
+                     npu::whole_repeats<T>(count));
+}
+template <typename U, typename T>
+void Compare(const LocalTensor<U>& dst, const LocalTensor<T>& a, const LocalTensor<T>& b,
+             CMPMODE mode, npu::Mask, uint32_t repeats, const BinaryRepeatParams& steps,
+             Place place = here()) {
+  npu::issue(npu::Queue::V, "Compare", place);
+  npu::compare<U, T>(dst, {a, steps.src0BlkStride, steps.src0RepStride}, nullptr,
+                     {b, steps.src1BlkStride, steps.src1RepStride}, mode, repeats);
+}
+template <typename U, typename T>
+void CompareScalar(const LocalTensor<U>& dst, const LocalTensor<T>& a, std::type_identity_t<T> b,
+                   CMPMODE mode, uint32_t count, Place place = here()) {
+  npu::issue(npu::Queue::V, "CompareScalar", place);
+  npu::compare<U, T>(dst, npu::in_a_row(a), &b, npu::in_a_row(a), mode,
+                     npu::whole_repeats<T>(count));
+}
+template <typename U, typename T>
+void Compares(const LocalTensor<U>& dst, const LocalTensor<T>& a, std::type_identity_t<T> b,
+              CMPMODE mode, uint32_t count, Place place = here()) {
+  CompareScalar(dst, a, b, mode, count, place);
+}
+
+template <typename T, typename U>
+void Select(const LocalTensor<T>& dst, const LocalTensor<U>& chosen, const LocalTensor<T>& a,
+            const LocalTensor<T>& b, SELMODE mode, uint32_t count, Place place = here()) {
+  npu::issue(npu::Queue::V, "Select", place);
+  npu::select<T, U>(npu::Lanes(count, npu::repeat_bytes / sizeof(T)), npu::in_a_row(dst), chosen,
+                    npu::in_a_row(a), nullptr, npu::in_a_row(b), mode);
+}
+template <typename T, typename U>
+void Select(const LocalTensor<T>& dst, const LocalTensor<U>& chosen, const LocalTensor<T>& a,
+            std::type_identity_t<T> b, SELMODE mode, uint32_t count, Place place = here()) {
+  npu::issue(npu::Queue::V, "Select", place);
+  npu::select<T, U>(npu::Lanes(count, npu::repeat_bytes / sizeof(T)), npu::in_a_row(dst), chosen,
+                    npu::in_a_row(a), &b, npu::in_a_row(a), mode);
+}
+template <typename T, typename U>
+void Select(const LocalTensor<T>& dst, const LocalTensor<U>& chosen, const LocalTensor<T>& a,
+            const LocalTensor<T>& b, SELMODE mode, npu::Mask mask, uint32_t repeats,
+            const BinaryRepeatParams& steps, Place place = here()) {
+  npu::issue(npu::Queue::V, "Select", place);
+  npu::select<T, U>(npu::Lanes(mask, repeats, npu::repeat_bytes / sizeof(T)),
+                    {dst, steps.dstBlkStride, steps.dstRepStride}, chosen,
+                    {a, steps.src0BlkStride, steps.src0RepStride}, nullptr,
+                    {b, steps.src1BlkStride, steps.src1RepStride}, mode);
+}
+
+// Offsets count bytes.
+template <typename T>
+void Gather(const LocalTensor<T>& dst, const LocalTensor<T>& src,
+            const LocalTensor<uint32_t>& offsets, uint32_t base, uint32_t count,
+            Place place = here()) {
+  npu::issue(npu::Queue::V, "Gather", place);
+  const npu::Lanes lanes(count, npu::repeat_bytes / npu::widest_of<T, uint32_t>);
+  const auto at = npu::in_a_row(offsets);
+  const auto to = npu::in_a_row(dst, sizeof(uint32_t));
+  at.touch(lanes, false);
+  npu::in_a_row(src).touch(npu::Lanes(0, 1), false);
+  std::vector<T> found;
+  lanes.each([&](uint64_t repeat, uint64_t lane) {
+    const uint64_t bytes = uint64_t{base} + *at.at(repeat, lane);
+    npu::require(
+        bytes % sizeof(T) == 0, npu::parameter,
+        "has the offset " + std::to_string(bytes) + ", which is no multiple of an element");
+    const T* element = src.data() + bytes / sizeof(T);
+    npu::reads(src.buffer(), element, sizeof(T));
+    found.push_back(*element);
+  });
+  to.touch(lanes, true);
+  std::copy(found.begin(), found.end(), dst.data());
+}
+
+// Bits of a tensor, or one of seven patterns, choose elements; those that are chosen follow each
+// other.
+template <typename T, typename Chooses>
+void gather_mask(const LocalTensor<T>& dst, const LocalTensor<T>& src, bool counted, uint32_t mask,
+                 const GatherMaskParams& how, uint64_t& kept, Chooses chooses) {
+  const uint64_t per = npu::repeat_bytes / sizeof(T);
+  const uint64_t each = counted ? mask : per;
+  const npu::Operand<T> from{src, how.src0BlockStride, how.src0RepeatStride};
+  std::vector<T> found;
+  for (uint64_t repeat = 0; repeat < how.repeatTimes; ++repeat) {
+    for (uint64_t i = 0; i < each; ++i) {
+      const T* element = from.at(repeat, i);
+      npu::reads(src.buffer(), element, sizeof(T));
+      if (chooses(repeat, i)) found.push_back(*element);
+    }
+  }
+  kept = found.size();
+  npu::in_a_row(dst).touch(npu::Lanes(kept, per), true);
+  std::copy(found.begin(), found.end(), dst.data());
+}
+template <typename T>
+void GatherMask(const LocalTensor<T>& dst, const LocalTensor<T>& src, uint8_t pattern, bool counted,
+                uint32_t mask, const GatherMaskParams& how, uint64_t& kept, Place place = here()) {
+  npu::issue(npu::Queue::V, "GatherMask", place);
+  npu::require(pattern >= 1 && pattern <= 7, npu::parameter,
+               "has the pattern " + std::to_string(pattern) + "; there are 1 to 7");
+  gather_mask(dst, src, counted, mask, how, kept, [pattern](uint64_t, uint64_t i) {
+    return pattern == 7 || (pattern < 3 ? i % 2 == pattern - 1u : i % 4 == pattern - 3u);
+  });
+}
+template <typename T, typename U>
+void GatherMask(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<U>& chosen,
+                bool counted, uint32_t mask, const GatherMaskParams& how, uint64_t& kept,
+                Place place = here()) {
+  static_assert(sizeof(T) == sizeof(U), "GatherMask takes bits as integers of the elements' size");
+  npu::issue(npu::Queue::V, "GatherMask", place);
+  gather_mask(dst, src, counted, mask, how, kept, [&](uint64_t repeat, uint64_t i) {
+    const auto* bits = reinterpret_cast<const uint8_t*>(chosen.data()) +
+                       repeat * how.src1RepeatStride * npu::block_bytes + i / 8;
+    npu::reads(chosen.buffer(), bits, 1);
+    return (*bits >> i % 8 & 1) != 0;
+  });
+}
+
+}  // namespace AscendC

@@ -1,0 +1,127 @@
+// LocalTensor and GlobalTensor, whose elements the scalar unit reads and writes.
+//
+// After 数据结构/LocalTensor, 数据结构/GlobalTensor.
+#pragma once
+
+#include <ascendc/machine.h>
+#include <emulated/half.h>
+
+OPSMITH_SHORT_CLASS(half, half_raw, to_half, from_half)
+OPSMITH_SHORT_OPERATORS(half)
+OPSMITH_SHORT_CLASS(bfloat16_t, bfloat16_raw, to_bfloat16, from_bfloat16)
+OPSMITH_SHORT_OPERATORS(bfloat16_t)
+
+namespace emulated::npu {
+
+// An element that the scalar unit accesses.
+template <typename T>
+class Element {
+ public:
+  Element(const Buffer* buffer, T* at, Place place) : buffer_(buffer), at_(at), place_(place) {}
+  operator T() const {
+    issue(Queue::S, "GetValue", place_);
+    reads(buffer_, at_, sizeof(T));
+    return *at_;
+  }
+  const Element& operator=(T value) const {
+    issue(Queue::S, "SetValue", place_);
+    writes(buffer_, at_, sizeof(T));
+    *at_ = value;
+    return *this;
+  }
+  const Element& operator=(const Element& other) const { return *this = static_cast<T>(other); }
+  const Element& operator+=(T value) const { return *this = static_cast<T>(*this) + value; }
+
+ private:
+  const Buffer* buffer_;
+  T* at_;
+  Place place_;
+};
+
+}  // namespace emulated::npu
+
+namespace AscendC {
+
+using emulated::here;
+using emulated::Place;
+namespace npu = emulated::npu;
+
+enum class TPosition : uint8_t { GM, A1, A2, B1, B2, C1, C2, CO1, CO2, VECIN, VECOUT, VECCALC };
+using QuePosition = TPosition;
+
+template <typename T>
+class LocalTensor {
+ public:
+  using PrimType = T;
+
+  LocalTensor() = default;
+  LocalTensor(npu::Buffer* buffer, char* data, uint64_t bytes)
+      : buffer_(buffer), data_(reinterpret_cast<T*>(data)), size_(bytes / sizeof(T)) {}
+
+  LocalTensor operator[](uint32_t offset) const {
+    LocalTensor rest = *this;
+    rest.data_ += offset;
+    rest.size_ = offset < size_ ? size_ - offset : 0;
+    return rest;
+  }
+  T GetValue(uint32_t index, Place place = here()) const { return (*this)(index, place); }
+  template <typename U>
+  void SetValue(uint32_t index, U value, Place place = here()) const {
+    (*this)(index, place) = static_cast<T>(value);
+  }
+  npu::Element<T> operator()(uint32_t index, Place place = here()) const {
+    return {buffer_, data_ + index, place};
+  }
+  template <typename U>
+  LocalTensor<U> ReinterpretCast() const {
+    return {buffer_, reinterpret_cast<char*>(data_), size_ * sizeof(T)};
+  }
+  uint32_t GetSize() const { return size_; }
+  uint32_t GetLength() const { return size_ * sizeof(T); }
+  void SetSize(uint32_t size) { size_ = size; }
+
+  npu::Buffer* buffer() const { return buffer_; }
+  T* data() const { return data_; }
+
+ private:
+  npu::Buffer* buffer_ = nullptr;
+  T* data_ = nullptr;
+  uint32_t size_ = 0;
+};
+
+template <typename T>
+class GlobalTensor {
+ public:
+  using PrimType = T;
+
+  void SetGlobalBuffer(T* data, uint64_t size = 0) {
+    data_ = data;
+    size_ = size;
+  }
+  GlobalTensor operator[](uint64_t offset) const {
+    GlobalTensor rest;
+    rest.SetGlobalBuffer(data_ + offset, offset < size_ ? size_ - offset : 0);
+    return rest;
+  }
+  T GetValue(uint64_t offset, Place place = here()) const { return (*this)(offset, place); }
+  void SetValue(uint64_t offset, T value, Place place = here()) const {
+    (*this)(offset, place) = value;
+  }
+  npu::Element<T> operator()(uint64_t offset, Place place = here()) const {
+    return {nullptr, data_ + offset, place};
+  }
+  template <typename U>
+  GlobalTensor<U> ReinterpretCast() const {
+    GlobalTensor<U> other;
+    other.SetGlobalBuffer(reinterpret_cast<U*>(data_), size_ * sizeof(T) / sizeof(U));
+    return other;
+  }
+  uint64_t GetSize() const { return size_; }
+  T* GetPhyAddr(uint64_t offset = 0) const { return data_ + offset; }
+
+ private:
+  T* data_ = nullptr;
+  uint64_t size_ = 0;
+};
+
+}  // namespace AscendC

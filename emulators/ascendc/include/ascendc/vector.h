@@ -1,0 +1,429 @@
+// Instructions of the vector unit that compute one element from others.
+//
+// After Memory矢量计算: SIMD计算说明 (masks, repeats, strides), 基础算术, 复合计算, 逻辑计算,
+// 数据填充, 类型转换; and 高阶API/数学计算 for those that take a buffer. Functions are computed in
+// the precision of float, where the documents leave their accuracy open.
+#pragma once
+
+#include <ascendc/pipes.h>
+
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+namespace AscendC {
+
+// Steps between blocks of 32 bytes, within a repeat and between two repeats.
+struct BinaryRepeatParams {
+  uint8_t dstBlkStride = 1, src0BlkStride = 1, src1BlkStride = 1;
+  uint8_t dstRepStride = 8, src0RepStride = 8, src1RepStride = 8;
+};
+struct UnaryRepeatParams {
+  uint16_t dstBlkStride = 1, srcBlkStride = 1;
+  uint8_t dstRepStride = 8, srcRepStride = 8;
+};
+
+}  // namespace AscendC
+
+namespace emulated::npu {
+
+// The elements of a repeat that take part: the first ones, or those whose bit is set.
+struct Mask {
+  uint64_t first = 0;
+  const uint64_t* bits = nullptr;
+
+  template <typename N>
+    requires std::is_integral_v<N>
+  Mask(N number) : first(static_cast<uint64_t>(number)) {}
+  Mask(const uint64_t* given) : bits(given) {}
+};
+
+// The elements that an instruction takes: `per` in each repeat of 256 bytes.
+class Lanes {
+ public:
+  Lanes(uint64_t count, uint64_t per)
+      : repeats_((count + per - 1) / per), per_(per), count_(count) {
+    fill({per, ~uint64_t{0}});
+  }
+  Lanes(Mask mask, uint64_t repeats, uint64_t per)
+      : repeats_(repeats), per_(per), count_(repeats * per) {
+    require(repeats <= 255, parameter,
+            "repeats " + std::to_string(repeats) + " times; it takes at most 255");
+    if (mask.bits != nullptr) {
+      bits_ = {mask.bits[0], per > 64 ? mask.bits[1] : 0};
+      return;
+    }
+    require(mask.first <= per, parameter,
+            "has a mask of " + std::to_string(mask.first) + " elements; a repeat has " +
+                std::to_string(per));
+    fill({mask.first, ~uint64_t{0}});
+  }
+  uint64_t repeats() const { return repeats_; }
+  uint64_t per() const { return per_; }
+  bool active(uint64_t repeat, uint64_t lane) const {
+    return (bits_[lane / 64] >> lane % 64 & 1) != 0 && repeat * per_ + lane < count_;
+  }
+  template <typename Body>
+  void each(Body body) const {
+    for (uint64_t repeat = 0; repeat < repeats_; ++repeat) {
+      for (uint64_t lane = 0; lane < per_; ++lane) {
+        if (active(repeat, lane)) body(repeat, lane);
+      }
+    }
+  }
+
+ private:
+  struct First {
+    uint64_t count, unused;
+  };
+  void fill(First first) {
+    for (uint64_t lane = 0; lane < first.count; ++lane)
+      bits_[lane / 64] |= uint64_t{1} << lane % 64;
+  }
+
+  uint64_t repeats_, per_, count_;
+  std::array<uint64_t, 4> bits_{};
+};
+
+// A tensor, and the steps between its blocks.
+template <typename T>
+struct Operand {
+  const AscendC::LocalTensor<T>& tensor;
+  uint64_t block_step, repeat_step;
+
+  T* at(uint64_t repeat, uint64_t lane) const {
+    constexpr uint64_t fit = block_bytes / sizeof(T);
+    const uint64_t block = repeat * repeat_step + lane / fit * block_step;
+    return tensor.data() + block * fit + lane % fit;
+  }
+  void touch(const Lanes& lanes, bool writes, uint64_t alignment = block_bytes) const {
+    require(reinterpret_cast<uintptr_t>(tensor.data()) % alignment == 0, parameter,
+            "has a tensor at an address that is no multiple of " + std::to_string(alignment) +
+                " bytes");
+    require(!writes || block_step != 0, parameter, "has a step of 0 between blocks that it writes");
+    const T *begin = nullptr, *end = nullptr;
+    lanes.each([&](uint64_t repeat, uint64_t lane) {
+      const T* element = at(repeat, lane);
+      if (element != end) {
+        flush(begin, end, writes);
+        begin = element;
+      }
+      end = element + 1;
+    });
+    flush(begin, end, writes);
+  }
+
+ private:
+  void flush(const T* begin, const T* end, bool writes) const {
+    if (begin == end) return;
+    access(tensor.buffer(), begin, static_cast<uint64_t>(end - begin) * sizeof(T), writes);
+  }
+};
+
+// Elements one after the other; those of a smaller type than `widest` fill less of a repeat.
+template <typename T>
+Operand<T> in_a_row(const AscendC::LocalTensor<T>& tensor, uint64_t widest = sizeof(T)) {
+  return {tensor, 1, 8 * sizeof(T) / widest};
+}
+
+template <typename... Types>
+constexpr uint64_t widest_of = std::max({sizeof(Types)...});
+
+// Computes body(elements...) for each element.
+template <typename Body, typename D, typename... A>
+void compute(const Lanes& lanes, Body body, Operand<D> to, Operand<A>... from) {
+  (from.touch(lanes, false), ...);
+  to.touch(lanes, true);
+  lanes.each([&](uint64_t repeat, uint64_t lane) {
+    *to.at(repeat, lane) = body(*from.at(repeat, lane)...);
+  });
+}
+
+template <typename T, typename... Allowed>
+inline constexpr bool is_one_of = (std::is_same_v<T, Allowed> || ...);
+
+}  // namespace emulated::npu
+
+namespace AscendC {
+
+#define NPU_TAKES(Name, ...)                                                   \
+  static_assert(npu::is_one_of<T, __VA_ARGS__>, #Name " takes " #__VA_ARGS__); \
+  static_assert(mask_given, "opsmith emulates no mask that SetVectorMask sets");
+
+// Two tensors `x` and `y`; `z` is what the destination held.
+#define NPU_BINARY(Name, expression, ...)                                                          \
+  template <typename T, bool mask_given = true>                                                    \
+  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& a, const LocalTensor<T>& b,           \
+            int32_t count, Place place = here()) {                                                 \
+    NPU_TAKES(Name, __VA_ARGS__)                                                                   \
+    npu::issue(npu::Queue::V, #Name, place);                                                       \
+    npu::compute(                                                                                  \
+        npu::Lanes(count, npu::repeat_bytes / sizeof(T)),                                          \
+        [](T x, T y) { return static_cast<T>(expression); }, npu::in_a_row(dst), npu::in_a_row(a), \
+        npu::in_a_row(b));                                                                         \
+  }                                                                                                \
+  template <typename T, bool mask_given = true>                                                    \
+  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& a, const LocalTensor<T>& b,           \
+            npu::Mask mask, uint32_t repeats, const BinaryRepeatParams& steps,                     \
+            Place place = here()) {                                                                \
+    NPU_TAKES(Name, __VA_ARGS__)                                                                   \
+    npu::issue(npu::Queue::V, #Name, place);                                                       \
+    npu::compute(                                                                                  \
+        npu::Lanes(mask, repeats, npu::repeat_bytes / sizeof(T)),                                  \
+        [](T x, T y) { return static_cast<T>(expression); },                                       \
+        npu::Operand<T>{dst, steps.dstBlkStride, steps.dstRepStride},                              \
+        npu::Operand<T>{a, steps.src0BlkStride, steps.src0RepStride},                              \
+        npu::Operand<T>{b, steps.src1BlkStride, steps.src1RepStride});                             \
+  }
+NPU_BINARY(Add, x + y, int16_t, half, int32_t, float)
+NPU_BINARY(Sub, x - y, int16_t, half, int32_t, float)
+NPU_BINARY(Mul, x* y, int16_t, half, int32_t, float)
+NPU_BINARY(Div, x / y, half, float)
+NPU_BINARY(Max, x < y ? y : x, int16_t, half, int32_t, float)
+NPU_BINARY(Min, y < x ? y : x, int16_t, half, int32_t, float)
+NPU_BINARY(AddRelu, std::max<T>(x + y, T(0)), int16_t, half, float)
+NPU_BINARY(SubRelu, std::max<T>(x - y, T(0)), int16_t, half, float)
+NPU_BINARY(And, x& y, int16_t, uint16_t)
+NPU_BINARY(Or, x | y, int16_t, uint16_t)
+#undef NPU_BINARY
+
+// One tensor `x`, and a number `s` where there is one.
+#define NPU_UNARY_FORMS(Name, parameters, capture, expression, ...)                          \
+  template <typename T, bool mask_given = true>                                              \
+  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src parameters, int32_t count,  \
+            Place place = here()) {                                                          \
+    NPU_TAKES(Name, __VA_ARGS__)                                                             \
+    npu::issue(npu::Queue::V, #Name, place);                                                 \
+    npu::compute(                                                                            \
+        npu::Lanes(count, npu::repeat_bytes / sizeof(T)),                                    \
+        [capture](T x) { return static_cast<T>(expression); }, npu::in_a_row(dst),           \
+        npu::in_a_row(src));                                                                 \
+  }                                                                                          \
+  template <typename T, bool mask_given = true>                                              \
+  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src parameters, npu::Mask mask, \
+            uint32_t repeats, const UnaryRepeatParams& steps, Place place = here()) {        \
+    NPU_TAKES(Name, __VA_ARGS__)                                                             \
+    npu::issue(npu::Queue::V, #Name, place);                                                 \
+    npu::compute(                                                                            \
+        npu::Lanes(mask, repeats, npu::repeat_bytes / sizeof(T)),                            \
+        [capture](T x) { return static_cast<T>(expression); },                               \
+        npu::Operand<T>{dst, steps.dstBlkStride, steps.dstRepStride},                        \
+        npu::Operand<T>{src, steps.srcBlkStride, steps.srcRepStride});                       \
+  }
+#define NPU_COMMA ,
+#define NPU_UNARY(Name, expression, ...) NPU_UNARY_FORMS(Name, , , expression, __VA_ARGS__)
+#define NPU_SCALAR(Name, expression, ...) \
+  NPU_UNARY_FORMS(Name, NPU_COMMA std::type_identity_t<T> s, s, expression, __VA_ARGS__)
+NPU_UNARY(Exp, std::exp(float(x)), half, float)
+NPU_UNARY(Ln, std::log(float(x)), half, float)
+NPU_UNARY(Abs, std::fabs(float(x)), half, float)
+NPU_UNARY(Sqrt, std::sqrt(float(x)), half, float)
+NPU_UNARY(Rsqrt, 1.0f / std::sqrt(float(x)), half, float)
+NPU_UNARY(Reciprocal, 1.0f / float(x), half, float)
+NPU_UNARY(Relu, x < T(0) ? T(0) : x, half, int32_t, float)
+NPU_UNARY(Not, ~x, int16_t, uint16_t)
+NPU_SCALAR(Adds, x + s, int16_t, half, int32_t, float)
+NPU_SCALAR(Muls, x* s, int16_t, half, int32_t, float)
+NPU_SCALAR(Maxs, x < s ? s : x, int16_t, half, int32_t, float)
+NPU_SCALAR(Mins, s < x ? s : x, int16_t, half, int32_t, float)
+NPU_SCALAR(LeakyRelu, x < T(0) ? x * s : x, half, float)
+NPU_SCALAR(ShiftLeft, x << s, int16_t, uint16_t, int32_t, uint32_t)
+NPU_SCALAR(ShiftRight, x >> s, int16_t, uint16_t, int32_t, uint32_t)
+#undef NPU_SCALAR
+#undef NPU_UNARY
+#undef NPU_COMMA
+#undef NPU_UNARY_FORMS
+
+// Those that add to what the destination held.
+template <typename T, typename U>
+void Axpy(const LocalTensor<T>& dst, const LocalTensor<U>& src, std::type_identity_t<U> scalar,
+          int32_t count, Place place = here()) {
+  npu::issue(npu::Queue::V, "Axpy", place);
+  constexpr uint64_t widest = npu::widest_of<T, U>;
+  const auto to = npu::in_a_row(dst, widest);
+  npu::compute(
+      npu::Lanes(count, npu::repeat_bytes / widest),
+      [scalar](U x, T held) { return T(float(x) * float(scalar) + float(held)); }, to,
+      npu::in_a_row(src, widest), to);
+}
+template <typename T>
+void MulAddDst(const LocalTensor<T>& dst, const LocalTensor<T>& a, const LocalTensor<T>& b,
+               int32_t count, Place place = here()) {
+  npu::issue(npu::Queue::V, "MulAddDst", place);
+  npu::compute(
+      npu::Lanes(count, npu::repeat_bytes / sizeof(T)),
+      [](T x, T y, T held) { return T(float(x) * float(y) + float(held)); }, npu::in_a_row(dst),
+      npu::in_a_row(a), npu::in_a_row(b), npu::in_a_row(dst));
+}
+
+// Functions that may take a buffer of their own.
+#define NPU_FUNCTION(Name, expression)                                                         \
+  template <typename T>                                                                        \
+  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, int32_t count,               \
+            Place place = here()) {                                                            \
+    npu::issue(npu::Queue::V, #Name, place);                                                   \
+    npu::compute(                                                                              \
+        npu::Lanes(count, npu::repeat_bytes / sizeof(T)),                                      \
+        [](T element) {                                                                        \
+          const auto x = static_cast<float>(element);                                          \
+          return static_cast<T>(expression);                                                   \
+        },                                                                                     \
+        npu::in_a_row(dst), npu::in_a_row(src));                                               \
+  }                                                                                            \
+  template <typename T>                                                                        \
+  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<uint8_t>&, \
+            int32_t count, Place place = here()) {                                             \
+    Name(dst, src, count, place);                                                              \
+  }
+NPU_FUNCTION(Ceil, std::ceil(x))
+NPU_FUNCTION(Floor, std::floor(x))
+NPU_FUNCTION(Trunc, std::trunc(x))
+NPU_FUNCTION(Sign, x > 0 ? 1.0f : x < 0 ? -1.0f : x)
+NPU_FUNCTION(Sigmoid, 1.0f / (1.0f + std::exp(-x)))
+NPU_FUNCTION(Tanh, std::tanh(x))
+NPU_FUNCTION(Sin, std::sin(x))
+NPU_FUNCTION(Cos, std::cos(x))
+NPU_FUNCTION(Log, std::log(x))
+NPU_FUNCTION(Erf, std::erf(x))
+#undef NPU_FUNCTION
+
+template <typename T, bool mask_given = true>
+void Duplicate(const LocalTensor<T>& dst, std::type_identity_t<T> value, int32_t count,
+               Place place = here()) {
+  NPU_TAKES(Duplicate, int16_t, uint16_t, half, bfloat16_t, int32_t, uint32_t, float)
+  npu::issue(npu::Queue::V, "Duplicate", place);
+  npu::compute(
+      npu::Lanes(count, npu::repeat_bytes / sizeof(T)), [value] { return value; },
+      npu::in_a_row(dst));
+}
+template <typename T, bool mask_given = true>
+void Duplicate(const LocalTensor<T>& dst, std::type_identity_t<T> value, npu::Mask mask,
+               uint32_t repeats, uint16_t block_step, uint8_t repeat_step, Place place = here()) {
+  NPU_TAKES(Duplicate, int16_t, uint16_t, half, bfloat16_t, int32_t, uint32_t, float)
+  npu::issue(npu::Queue::V, "Duplicate", place);
+  npu::compute(
+      npu::Lanes(mask, repeats, npu::repeat_bytes / sizeof(T)), [value] { return value; },
+      npu::Operand<T>{dst, block_step, repeat_step});
+}
+template <typename T>
+void ArithProgression(const LocalTensor<T>& dst, std::type_identity_t<T> first,
+                      std::type_identity_t<T> step, int32_t count, Place place = here()) {
+  npu::issue(npu::Queue::V, "ArithProgression", place);
+  npu::compute(
+      npu::Lanes(count, npu::repeat_bytes / sizeof(T)),
+      [first, step, i = 0]() mutable { return T(float(first) + float(step) * i++); },
+      npu::in_a_row(dst));
+}
+template <typename T>
+void CreateVecIndex(const LocalTensor<T>& dst, std::type_identity_t<T> first, uint32_t count,
+                    Place place = here()) {
+  npu::issue(npu::Queue::V, "CreateVecIndex", place);
+  npu::compute(
+      npu::Lanes(count, npu::repeat_bytes / sizeof(T)),
+      [first, i = 0]() mutable { return T(float(first) + i++); }, npu::in_a_row(dst));
+}
+
+struct BrcbRepeatParams {
+  uint16_t dstBlkStride = 1, dstRepStride = 8;
+};
+// Fills a block with each of 8 elements, in each repeat.
+template <typename T>
+void Brcb(const LocalTensor<T>& dst, const LocalTensor<T>& src, uint32_t repeats,
+          const BrcbRepeatParams& steps, Place place = here()) {
+  npu::issue(npu::Queue::V, "Brcb", place);
+  constexpr uint64_t fit = npu::block_bytes / sizeof(T);
+  npu::in_a_row(src).touch(npu::Lanes(repeats * 8, npu::repeat_bytes / sizeof(T)), false);
+  const npu::Operand<T> to{dst, steps.dstBlkStride, steps.dstRepStride};
+  const npu::Lanes lanes(8 * fit, repeats, 8 * fit);
+  to.touch(lanes, true);
+  lanes.each([&](uint64_t repeat, uint64_t lane) {
+    *to.at(repeat, lane) = src.data()[repeat * 8 + lane / fit];
+  });
+}
+
+enum class RoundMode {
+  CAST_NONE = 0,
+  CAST_RINT,
+  CAST_FLOOR,
+  CAST_CEIL,
+  CAST_ROUND,
+  CAST_TRUNC,
+  CAST_ODD
+};
+
+}  // namespace AscendC
+
+namespace emulated::npu {
+
+inline double rounded(double x, AscendC::RoundMode mode) {
+  switch (mode) {
+    case AscendC::RoundMode::CAST_FLOOR:
+      return std::floor(x);
+    case AscendC::RoundMode::CAST_CEIL:
+      return std::ceil(x);
+    case AscendC::RoundMode::CAST_ROUND:
+      return std::round(x);
+    case AscendC::RoundMode::CAST_TRUNC:
+      return std::trunc(x);
+    default:
+      return std::nearbyint(x);
+  }
+}
+
+// To an integer, out of whose range the nearest one is taken; or to a float, where `mode` counts in
+// units of the last place.
+template <typename D, typename S>
+D converted(S source, AscendC::RoundMode mode) {
+  if constexpr (std::is_integral_v<D> && std::is_integral_v<S>) {
+    using Limits = std::numeric_limits<D>;
+    return static_cast<D>(std::clamp<int64_t>(source, Limits::min(), Limits::max()));
+  } else if constexpr (std::is_integral_v<D>) {
+    const double x = rounded(static_cast<float>(source), mode);
+    if (std::isnan(x)) return 0;
+    if (x >= static_cast<double>(std::numeric_limits<D>::max()))
+      return std::numeric_limits<D>::max();
+    if (x <= static_cast<double>(std::numeric_limits<D>::min()))
+      return std::numeric_limits<D>::min();
+    return static_cast<D>(x);
+  } else {
+    const auto x = static_cast<float>(source);
+    if constexpr (std::is_same_v<D, S>) return static_cast<D>(rounded(x, mode));
+    const D nearest = static_cast<D>(x);
+    const float back = static_cast<float>(nearest);
+    const bool usual =
+        mode == AscendC::RoundMode::CAST_NONE || mode == AscendC::RoundMode::CAST_RINT;
+    if (usual || sizeof(D) != 2 || back == x || !std::isfinite(back)) return nearest;
+    // The unit of the last place of a half is 2^-10 of the power below, of a bfloat16 2^-7.
+    const int digits = std::is_same_v<D, half> ? 10 : 7,
+              least = std::is_same_v<D, half> ? -24 : -133;
+    const float unit = std::ldexp(1.0f, std::max(std::ilogb(x) - digits, least));
+    return static_cast<D>(static_cast<float>(rounded(x / unit, mode)) * unit);
+  }
+}
+
+}  // namespace emulated::npu
+
+namespace AscendC {
+
+template <typename D, typename S, bool mask_given = true>
+void Cast(const LocalTensor<D>& dst, const LocalTensor<S>& src, RoundMode mode, uint32_t count,
+          Place place = here()) {
+  npu::issue(npu::Queue::V, "Cast", place);
+  constexpr uint64_t widest = npu::widest_of<D, S>;
+  npu::compute(
+      npu::Lanes(count, npu::repeat_bytes / widest),
+      [mode](S x) { return npu::converted<D>(x, mode); }, npu::in_a_row(dst, widest),
+      npu::in_a_row(src, widest));
+}
+template <typename D, typename S, bool mask_given = true>
+void Cast(const LocalTensor<D>& dst, const LocalTensor<S>& src, RoundMode mode, npu::Mask mask,
+          uint32_t repeats, const UnaryRepeatParams& steps, Place place = here()) {
+  npu::issue(npu::Queue::V, "Cast", place);
+  npu::compute(
+      npu::Lanes(mask, repeats, npu::repeat_bytes / npu::widest_of<D, S>),
+      [mode](S x) { return npu::converted<D>(x, mode); },
+      npu::Operand<D>{dst, steps.dstBlkStride, steps.dstRepStride},
+      npu::Operand<S>{src, steps.srcBlkStride, steps.srcRepStride});
+}
+
+}  // namespace AscendC

@@ -1,0 +1,423 @@
+// Runs the blocks of a launch, each on a core of its own, and watches their accesses.
+#include <ascendc/machine.h>
+
+#include <map>
+#include <numeric>
+#include <optional>
+#include <stdexcept>
+#include <tuple>
+#include <utility>
+
+#include "state.h"
+
+namespace emulated::npu {
+
+namespace {
+
+// An instruction that was issued.
+struct Issued {
+  uint32_t core, time, epoch;  // the time within its queue; the epoch ends with SyncAll
+  Queue queue;
+  Atomic atomic;
+  const char* name;
+  Place place;
+};
+
+// The last accesses to a byte, as numbers of instructions.
+struct LocalByte {
+  uint32_t write, reads[queues];
+};
+struct GlobalByte {
+  uint32_t write, reads[2];
+};
+
+// A flag that was set, and nobody waited for.
+struct Flag {
+  Clock clock;
+  Place place;
+};
+using FlagName = std::tuple<Queue, Queue, int32_t>;
+
+void run_core();
+
+struct Core {
+  uint32_t number;
+  Fiber fiber;
+  std::array<Clock, queues> known{};  // by queue: what is complete before its next instruction
+  Clock issued{};
+  uint32_t epoch = 0;
+  Guarded memory{unified_buffer, repeat_bytes, state().fill};
+  Pages shadow{unified_buffer * sizeof(LocalByte)};
+  std::deque<Buffer> buffers;
+  uint64_t used = 0;
+  std::map<FlagName, Flag> flags;
+  Atomic atomic = Atomic::none;
+  void* pipe = nullptr;
+  bool ended = false;
+  Place waits_at;  // for SyncAll
+
+  explicit Core(uint32_t its_number) : number(its_number), fiber(run_core, its_number) {}
+};
+
+struct Machine {
+  const Launch* launch = nullptr;
+  Core* core = nullptr;  // the one that runs
+  Context scheduler;
+  std::vector<Issued> issued;
+  std::unordered_map<const Watched*, Pages> global;
+  std::string failure;  // of a call without a watcher
+};
+Machine machine;
+
+Core& here() { return *machine.core; }
+const Issued& now() { return machine.issued.back(); }
+
+std::string who(const Issued& one) {
+  return std::string(one.name) + " (" + name_of(one.queue) + " of block " +
+         std::to_string(one.core) + ")";
+}
+
+void run_core() {
+  try {
+    machine.launch->run(machine.launch->state);
+  } catch (const std::exception& error) {
+    machine.failure = error.what();
+  }
+  here().ended = true;
+  here().fiber.switch_to(machine.scheduler);
+}
+
+void join(Clock& clock, const Clock& other) {
+  for (uint32_t i = 0; i < queues; ++i) clock[i] = std::max(clock[i], other[i]);
+}
+
+}  // namespace
+
+const char* name_of(Queue queue) {
+  constexpr const char* names[] = {"S", "V", "MTE2", "MTE3"};
+  return names[static_cast<uint32_t>(queue)];
+}
+
+void refuse(const char* kind, const std::string& text) {
+  stop(kind, who(now()) + " " + text, now().place);
+}
+
+void suspect(const std::string& text) { remark(who(now()) + " " + text, now().place); }
+
+// --- order -------------------------------------------------------------------------------------
+
+void issue(Queue queue, const char* name, Place place) {
+  Core& core = here();
+  const auto own = static_cast<uint32_t>(queue);
+  Clock& known = core.known[own];
+  // The scalar unit issues it after what it has waited for, but its own writes may be late.
+  Clock before = core.known[static_cast<uint32_t>(Queue::S)];
+  before[static_cast<uint32_t>(Queue::S)] = 0;
+  join(known, before);
+  if (queue == Queue::S) known[own] = core.issued[own];
+  if (machine.issued.empty()) machine.issued.emplace_back();  // number 0: none
+  machine.issued.push_back(
+      {core.number, ++core.issued[own], core.epoch, queue, core.atomic, name, place});
+}
+
+Clock complete(Queue queue) {
+  const auto own = static_cast<uint32_t>(queue);
+  Clock clock = here().known[own];
+  clock[own] = here().issued[own];
+  return clock;
+}
+
+void wait_for(Queue queue, const Clock& clock) {
+  join(here().known[static_cast<uint32_t>(queue)], clock);
+}
+
+void barrier(Queue queue) { wait_for(queue, complete(queue)); }
+
+void barrier_of_all() {
+  for (Clock& known : here().known) known = here().issued;
+}
+
+namespace {
+
+std::string shown(Queue from, Queue to, int32_t id) {
+  return std::string("<") + name_of(from) + "_" + name_of(to) + ">(" + std::to_string(id) + ")";
+}
+
+void check_flag(int32_t id) {
+  require(id >= 0 && id < 8, parameter,
+          "has the event " + std::to_string(id) + "; there are 0 to 7");
+}
+
+}  // namespace
+
+void set_flag(Queue from, Queue to, int32_t id) {
+  check_flag(id);
+  const auto [at, added] =
+      here().flags.try_emplace({from, to, id}, Flag{complete(from), now().place});
+  if (added) return;
+  stop(order,
+       "block " + std::to_string(here().number) + " sets the flag " + shown(from, to, id) +
+           " twice, with no WaitFlag between",
+       now().place, "the first SetFlag", at->second.place);
+}
+
+void wait_flag(Queue from, Queue to, int32_t id) {
+  check_flag(id);
+  const auto found = here().flags.find({from, to, id});
+  require(found != here().flags.end(), order,
+          "waits for the flag " + shown(from, to, id) + ", which no SetFlag before it has set");
+  wait_for(to, found->second.clock);
+  here().flags.erase(found);
+}
+
+int32_t unused_flag(Queue from, Queue to) {
+  int32_t id = 0;
+  while (id < 7 && here().flags.count({from, to, id}) != 0) ++id;
+  return id;
+}
+
+void sync_all(Place place) {
+  issue(Queue::S, "SyncAll", place);
+  barrier_of_all();
+  here().waits_at = place;
+  here().fiber.switch_to(machine.scheduler);
+}
+
+// --- accesses ------------------------------------------------------------------------------------
+
+namespace {
+
+bool is_ordered(const Issued& before) {
+  Core& core = here();
+  if (before.core != core.number) return before.epoch < core.epoch;
+  const Queue queue = now().queue;
+  uint32_t& known = core.known[static_cast<uint32_t>(queue)][static_cast<uint32_t>(before.queue)];
+  if (known >= before.time) return true;
+  const bool scalar = queue == Queue::S || before.queue == Queue::S;
+  const bool vector = queue == Queue::V && before.queue == Queue::V;
+  if (!machine.launch->orders || !(scalar || vector)) return false;
+  known = before.time;
+  return true;
+}
+
+std::string remedy(const Issued& before) {
+  const Queue queue = now().queue;
+  if (before.core != now().core) return "SyncAll() orders blocks";
+  if (before.queue == queue) {
+    return std::string("PipeBarrier<PIPE_") + name_of(queue) +
+           ">() orders instructions of one queue";
+  }
+  const std::string event = std::string(name_of(before.queue)) + "_" + name_of(queue);
+  return "EnQue and DeQue, or AllocTensor and FreeTensor, of a TQue order them, or SetFlag and "
+         "WaitFlag<HardEvent::" +
+         event + ">";
+}
+
+void meet(uint32_t number, bool wrote, bool writes, const std::string& what) {
+  if (number == 0 || number + 1 == machine.issued.size()) return;
+  const Issued& before = machine.issued[number];
+  const bool both_atomic = before.atomic != Atomic::none && before.atomic == now().atomic &&
+                           before.queue == Queue::MTE3 && now().queue == Queue::MTE3;
+  if ((both_atomic && wrote && writes) || is_ordered(before)) return;
+  stop(race,
+       "a race: " + who(now()) + (writes ? " writes " : " reads ") + what + ", which " +
+           who(before) + (wrote ? " writes" : " reads") +
+           ", with no order between: " + remedy(before),
+       now().place, "the other access", before.place);
+}
+
+std::string element_of(const Buffer& buffer, const char* at) {
+  return "byte " + std::to_string(at - buffer.data) + " of a buffer of " + buffer.position +
+         " (InitBuffer at line " + std::to_string(buffer.place.line) + ", " +
+         std::to_string(buffer.size) + " bytes)";
+}
+
+void access_local(const Buffer& buffer, const char* at, uint64_t bytes, bool writes) {
+  require(buffer.state != Buffer::State::free, queue,
+          "uses a tensor after its FreeTensor: " + element_of(buffer, at));
+  if (at < buffer.data || at + bytes > buffer.data + buffer.size) {
+    const char* first =
+        at < buffer.data ? at : std::max<const char*>(at, buffer.data + buffer.size);
+    refuse(bounds, std::string(writes ? "writes" : "reads") +
+                       " beside its memory: " + element_of(buffer, first));
+  }
+  Core& core = here();
+  auto* cell = reinterpret_cast<LocalByte*>(core.shadow.data()) + (at - core.memory.data());
+  const auto self = static_cast<uint32_t>(machine.issued.size() - 1);
+  for (const char* end = at + bytes; at < end; ++at, ++cell) {
+    // A read is told before the write that it read: whoever waits for the one has waited for both.
+    for (uint32_t& read : cell->reads) {
+      if (!writes) break;
+      if (read != self) meet(read, false, writes, element_of(buffer, at));
+      read = 0;
+    }
+    if (cell->write != self) meet(cell->write, true, writes, element_of(buffer, at));
+    if (writes) {
+      cell->write = self;
+      continue;
+    }
+    if (cell->write == 0)
+      suspect("reads " + element_of(buffer, at) + ", which nothing had written");
+    cell->reads[static_cast<uint32_t>(now().queue)] = self;
+  }
+}
+
+void access_global(const char* at, uint64_t bytes, bool writes) {
+  if (state().watcher == nullptr) return;
+  Watched* watched = region_of(at);
+  if (watched == nullptr || at + bytes > watched->region.data + watched->region.size) {
+    if (watched == nullptr) watched = region_near(at);
+    if (watched == nullptr) {
+      refuse(bounds,
+             std::string(writes ? "writes" : "reads") + " global memory that nothing allocated");
+    }
+    refuse(bounds, std::string(writes ? "writes " : "reads ") + watched->outside(at, bytes));
+  }
+  const Region& region = watched->region;
+  if (region.read_only) {
+    require(!writes, "mutation",
+            "writes " + watched->element(at) + ", which the operator does not write");
+    return;
+  }
+  Pages& shadow =
+      machine.global.try_emplace(watched, region.size * sizeof(GlobalByte)).first->second;
+  auto* cell = reinterpret_cast<GlobalByte*>(shadow.data()) + (at - region.data);
+  const auto self = static_cast<uint32_t>(machine.issued.size() - 1);
+  for (const char* end = at + bytes; at < end; ++at, ++cell) {
+    for (uint32_t& read : cell->reads) {
+      if (!writes) break;
+      if (read != self) meet(read, false, writes, watched->element(at));
+      read = 0;
+    }
+    if (cell->write != self) meet(cell->write, true, writes, watched->element(at));
+    const bool adds = writes && now().atomic != Atomic::none;
+    if ((!writes || adds) && cell->write == 0 && !region.written) {
+      suspect(std::string(adds ? "adds to " : "reads ") + watched->element(at) +
+              ", which nothing had written");
+    }
+    if (writes) {
+      cell->write = self;
+      continue;
+    }
+    const uint32_t first = cell->reads[0];
+    const bool free = first == 0 || (machine.issued[first].core == now().core &&
+                                     machine.issued[first].queue == now().queue);
+    cell->reads[free ? 0 : 1] = self;
+  }
+}
+
+}  // namespace
+
+void access(const Buffer* buffer, const void* data, uint64_t bytes, bool writes) {
+  const auto at = static_cast<const char*>(data);
+  if (buffer != nullptr) {
+    access_local(*buffer, at, bytes, writes);
+  } else {
+    access_global(at, bytes, writes);
+  }
+}
+
+// --- buffers -------------------------------------------------------------------------------------
+
+Buffer& new_buffer(const void* owner, const char* position, uint64_t bytes, Place place) {
+  Core& core = here();
+  issue(Queue::S, "InitBuffer", place);
+  const uint64_t size = (bytes + block_bytes - 1) / block_bytes * block_bytes;
+  require(core.used + size <= unified_buffer, queue,
+          "asks for " + std::to_string(size) + " bytes of the unified buffer, which has " +
+              std::to_string(unified_buffer) + ", " + std::to_string(core.used) +
+              " of them in use");
+  require(core.buffers.size() < 64, queue, "makes more than 64 buffers");
+  core.used += size;
+  return core.buffers.emplace_back(
+      Buffer{owner, position, place, core.memory.data() + core.used - size, size, {}});
+}
+
+void forget_buffers() {
+  barrier_of_all();
+  here().used = 0;
+  here().buffers.clear();
+}
+
+Atomic& atomic() { return here().atomic; }
+uint32_t block_index() { return here().number; }
+uint32_t block_count() { return machine.launch->blocks; }
+void*& pipe() { return here().pipe; }
+
+// --- launches ----------------------------------------------------------------------------------
+
+namespace {
+
+void check_end(const Core& core) {
+  const std::string block = "block " + std::to_string(core.number);
+  for (const auto& [name, flag] : core.flags) {
+    const auto [from, to, id] = name;
+    stop(order, block + " ends, and nothing waited for the flag " + shown(from, to, id),
+         flag.place);
+  }
+  if (core.atomic != Atomic::none) {
+    stop(order, block + " ends with copies still atomic: SetAtomicNone() belongs behind them",
+         machine.launch->place);
+  }
+}
+
+// Runs a core until it ends or waits for the others.
+void resume(std::unique_ptr<Core>& core) {
+  machine.core = core.get();
+  machine.scheduler.switch_to(core->fiber);
+  machine.core = nullptr;
+  if (!machine.failure.empty()) throw std::runtime_error(std::exchange(machine.failure, {}));
+  if (!core->ended) return;
+  check_end(*core);
+  core.reset();
+}
+
+void check(const Launch& launch) {
+  const std::string what = std::string("the launch of ") + launch.kernel + " is refused: ";
+  if (launch.blocks == 0 || launch.blocks > 65535) {
+    stop("npu-launch",
+         what + "it has " + std::to_string(launch.blocks) +
+             " blocks; expected 1 to 65535: return early where there is nothing to do",
+         launch.place);
+  }
+  if (launch.default_stream && state().watcher != nullptr) {
+    stop("npu-launch",
+         what + "it is on no stream: pass opsmith::npu_stream(ctx) as the third of <<<…>>>",
+         launch.place);
+  }
+}
+
+}  // namespace
+
+void launch(const Launch& launch) {
+  State& s = state();
+  check(launch);
+  if (s.launches_only) return;
+  take_regions();
+  machine.launch = &launch;
+  machine.issued.clear();
+  machine.global.clear();
+  std::vector<uint32_t> numbers(launch.blocks);
+  std::iota(numbers.begin(), numbers.end(), 0u);
+  s.random.shuffle(numbers);
+  std::vector<std::unique_ptr<Core>> waiting;
+  for (const uint32_t number : numbers) {
+    auto core = std::make_unique<Core>(number);
+    resume(core);
+    if (core != nullptr) waiting.push_back(std::move(core));
+  }
+  while (!waiting.empty()) {
+    if (waiting.size() != launch.blocks) {
+      stop(order,
+           "block " + std::to_string(waiting[0]->number) + " waits in SyncAll for " +
+               std::to_string(launch.blocks - waiting.size()) + " blocks that have ended",
+           waiting[0]->waits_at);
+    }
+    for (auto& core : waiting) ++core->epoch;
+    for (auto& core : waiting) resume(core);
+    std::erase(waiting, nullptr);
+  }
+  machine.launch = nullptr;
+}
+
+}  // namespace emulated::npu

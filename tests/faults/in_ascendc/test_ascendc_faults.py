@@ -1,0 +1,20 @@
+"""The emulation of Ascend C finds each planted fault, and none in the same kernel without it."""
+
+import pytest
+from ascendc_faults import GROUPS, phase_of
+
+#: Each has an order of its own, and memory that begins otherwise.
+PHASES = [phase_of(1), phase_of(2, 0x7F)]
+IDS = ["orders", "orders of the source alone", "queues", "parameters"]
+
+
+@pytest.mark.slow(cases=2)  # each group is a library
+@pytest.mark.parametrize("group", GROUPS, ids=IDS)
+def test_a_fault_is_found_in_every_order_and_named_with_its_line_and_its_twin_is_right(group):
+    missed = {
+        (name, phase.seed): said
+        for name in group.faults
+        for phase in PHASES
+        if (said := group.missed(name, phase) or group.said_of_right(name, phase))
+    }
+    assert missed == {}
