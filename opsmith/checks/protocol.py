@@ -85,6 +85,7 @@ QUICK = (
     "bounds",
     "schedules",
     "cuda-on-cpu",
+    "ascendc-on-cpu",
     "triton-interpreter",
     "layouts",
     "fake",
@@ -94,7 +95,10 @@ QUICK = (
 )
 
 #: The checks of plain calls: of memory, order and values. What they find explains what others find.
-PLAIN_CALLS = ("dispatch", "bounds", "schedules", "cuda-on-cpu", "triton-interpreter", "reference")
+PLAIN_CALLS = (
+    *("dispatch", "bounds", "schedules", "reference"),
+    *("cuda-on-cpu", "ascendc-on-cpu", "triton-interpreter"),
+)
 
 _CHECKS: dict[str, Check] = {}
 

@@ -18,16 +18,17 @@ from opsmith.untyped import Value
 def emulate(device: str) -> Iterator[None]:
     """Run calls with CPU tensors through the kernels of another device, in a ``with`` block.
 
-    CUDA C++ is compiled for the CPU when it is first called (``docs/reference/cuda.md`` lists the
-    faults that this finds and misses), and Triton kernels run in Triton's interpreter
-    (``docs/reference/triton.md``). Gradients, ``torch.compile`` and so on treat them like kernels
-    for the CPU. Emulation is meant for development: a CUDA thread takes about as long as a function
-    call, a line of Triton longer.
+    CUDA C++ and Ascend C are compiled for the CPU when they are first called (see
+    ``docs/reference/cuda.md`` and ``docs/reference/npu.md``), and Triton kernels run in Triton's
+    interpreter (``docs/reference/triton.md``). Gradients, ``torch.compile`` and so on treat them
+    like kernels for the CPU. Emulation is meant for development: a CUDA thread takes about as long
+    as a function call, an instruction of an NPU or a line of Triton longer.
 
     Operators without such a kernel do not change, nor do operators that are declared in the block.
 
     Args:
-        device: ``"cuda"``, for kernels registered with ``source="….cu"`` or ``triton=``.
+        device: ``"cuda"``, for kernels registered with ``source="….cu"`` or ``triton=``; or
+            ``"npu"``, for those with ``language="ascendc"``.
 
     Raises:
         DeclarationError: opsmith cannot emulate the device, or no operator has a kernel for it.
@@ -37,13 +38,13 @@ def emulate(device: str) -> Iterator[None]:
 
     Example:
         >>> import opsmith
-        >>> opsmith.emulate("npu").__enter__()
+        >>> opsmith.emulate("tpu").__enter__()
         Traceback (most recent call last):
-        opsmith.errors.DeclarationError: opsmith.emulate('npu'): expected 'cuda'
+        opsmith.errors.DeclarationError: opsmith.emulate('tpu'): expected 'cuda' or 'npu'
     """
-    suffixes = {language.emulates: language.suffixes[0] for language in languages()}
-    if not device or device not in suffixes:
-        there = ", ".join(repr(known) for known in suffixes if known)
+    emulated = {language.emulates: language for language in languages() if language.emulates}
+    if device not in emulated:
+        there = " or ".join(map(repr, sorted(emulated)))
         raise DeclarationError(f"opsmith.emulate({device!r}): expected {there}")
     found = [
         operator
@@ -51,9 +52,11 @@ def emulate(device: str) -> Iterator[None]:
         if isinstance(operator, DefinedOperator) and _emulated(operator, device) is not None
     ]
     if not found:
+        language = emulated[device]
+        how = f", language={language.asked!r}" if language.asked else " or triton="
         raise DeclarationError(
             f"opsmith.emulate({device!r}): no operator has a kernel registered with "
-            f'source="…{suffixes[device]}" or triton='
+            f'source="…{language.suffixes[0]}"{how}'
         )
     with ExitStack() as stack:
         for operator in found:

@@ -150,6 +150,7 @@ BY_ROW = {
     "exact-gradient": ("one", between(257, 1000)),
     "exact-cuda-on-cpu": ("one", between(257, 1000)),
     "cuda-on-cpu": ("all", MANY, ZERO, ONE),
+    "ascendc-on-cpu": ("all", MANY, ZERO, ONE),
     "mutation": ("all", MANY),
     "aliasing": ("all", MANY, ONE),
     "out": ("all", MANY, ONE),

@@ -113,7 +113,8 @@ TOLD = {
     "OPS-SIZE-LARGE",
     "OPS-SIZE-NARROW",
 }
-FAMILIES = ("OPS-JUDGE-", "OPS-SANITIZE-", "OPS-TARGET-")
+#: Those of Ascend C are what tests/faults/in_ascendc plants.
+FAMILIES = ("OPS-JUDGE-", "OPS-NPU-", "OPS-SANITIZE-", "OPS-TARGET-")
 
 
 def blocks(code: str) -> dict[str, str]:

@@ -282,7 +282,7 @@ def test_emulate_takes_tensors_of_the_cpu_through_the_cuda_kernel_and_puts_the_o
 
 
 def test_emulate_knows_no_other_device():
-    with pytest.raises(DeclarationError, match="expected 'cuda'"), opsmith.emulate("npu"):
+    with pytest.raises(DeclarationError, match="expected 'cuda'"), opsmith.emulate("tpu"):
         pass
 
 

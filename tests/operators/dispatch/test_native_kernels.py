@@ -16,6 +16,7 @@ from torch.library import Library
 import opsmith
 from opsmith.errors import BuildError, DeclarationError, MissingDependencyError
 from opsmith.kernels import KernelSource, kernel_source
+from opsmith.operators.core import registry
 from opsmith.operators.dispatch.gates import argument_gate, autograd_gate
 from opsmith.signature import signature_of
 
@@ -410,7 +411,14 @@ def test_one_autograd_gate_stands_before_a_kernel_and_records_what_is_declared(
     assert not before_out.open
 
 
-def test_emulating_what_nobody_registered_says_how_to() -> None:
+def test_emulating_what_nobody_registered_says_how_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "all_operators", lambda: ())
+    with pytest.raises(DeclarationError) as caught, opsmith.emulate("tpu"):
+        pass
+    assert str(caught.value) == "opsmith.emulate('tpu'): expected 'cuda' or 'npu'"
     with pytest.raises(DeclarationError) as caught, opsmith.emulate("npu"):
         pass
-    assert str(caught.value) == "opsmith.emulate('npu'): expected 'cuda'"
+    assert str(caught.value) == (
+        "opsmith.emulate('npu'): no operator has a kernel registered with "
+        """source="….cpp", language='ascendc'"""
+    )

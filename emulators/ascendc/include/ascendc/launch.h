@@ -11,7 +11,13 @@
 #ifndef OPSMITH_KEEPS_WORDS_OF_CUDA
 #define __global__
 #endif
+#define __CCE_AICORE__ 220
 #define KERNEL_TASK_TYPE_DEFAULT(type)
+// The tiling of an operator project: whoever includes its kernel defines the struct and the key.
+#define GET_TILING_DATA_WITH_STRUCT(Type, name, at) \
+  const Type& name = *reinterpret_cast<const Type*>(at)
+#define GET_TILING_DATA(name, at) GET_TILING_DATA_WITH_STRUCT(OPSMITH_TILING, name, at)
+#define TILING_KEY_IS(key) (OPSMITH_TILING_KEY == (key))
 
 // Whether the compiler orders instructions that the scalar or the vector unit takes part in
 // (--cce-auto-sync).

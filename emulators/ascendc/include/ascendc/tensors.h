@@ -46,8 +46,26 @@ using emulated::here;
 using emulated::Place;
 namespace npu = emulated::npu;
 
-enum class TPosition : uint8_t { GM, A1, A2, B1, B2, C1, C2, CO1, CO2, VECIN, VECOUT, VECCALC };
+enum class TPosition : uint8_t {
+  GM,
+  A1,
+  A2,
+  B1,
+  B2,
+  C1,
+  C2,
+  CO1,
+  CO2,
+  VECIN,
+  VECOUT,
+  VECCALC,
+  LCM = VECCALC
+};
 using QuePosition = TPosition;
+
+inline constexpr int32_t ONE_BLK_SIZE = npu::block_bytes, ONE_REPEAT_BYTE_SIZE = npu::repeat_bytes;
+constexpr uint32_t DivCeil(uint32_t x, uint32_t y) { return y == 0 ? 0 : (x + y - 1) / y; }
+constexpr uint32_t AlignUp(uint32_t x, uint32_t y) { return DivCeil(x, y) * y; }
 
 template <typename T>
 class LocalTensor {

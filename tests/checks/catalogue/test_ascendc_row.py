@@ -1,0 +1,116 @@
+"""The row `ascendc-on-cpu`: what it decides of a kernel, and what it says that it cannot decide."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+import opsmith
+from opsmith import checks
+
+SOURCE = """
+#include <opsmith/ascendc.h>
+#include <opsmith/kernel.h>
+#include "{name}.h"
+using namespace AscendC;
+
+template <typename T>
+__global__ __aicore__ void scale(GM_ADDR x_at, GM_ADDR out_at, int32_t n) {{
+  GlobalTensor<T> x, out;
+  x.SetGlobalBuffer(reinterpret_cast<__gm__ T*>(x_at));
+  out.SetGlobalBuffer(reinterpret_cast<__gm__ T*>(out_at));
+  TPipe pipe;
+  TQue<TPosition::VECIN, 1> ins;
+  TQue<TPosition::VECOUT, 1> outs;
+  pipe.InitBuffer(ins, 2, 64 * sizeof(T));
+  pipe.InitBuffer(outs, 2, 64 * sizeof(T));
+  for (int32_t at = GetBlockIdx() * 64; at < n; at += GetBlockNum() * 64) {{
+    const int32_t size = n - at < 64 ? n - at : 64;
+    const DataCopyExtParams bytes{{1, static_cast<uint32_t>(size * sizeof(T)), 0, 0, 0}};
+    LocalTensor<T> in = ins.AllocTensor<T>();
+    DataCopyPad(in, x[at], bytes, DataCopyPadExtParams<T>{{false, 0, 0, 0}});
+    {wait}
+    LocalTensor<T> result = outs.AllocTensor<T>();
+    {compute}
+    outs.EnQue(result);
+    ins.FreeTensor(in);
+    result = outs.DeQue<T>();
+    DataCopyPad(out[at], result, bytes);
+    outs.FreeTensor(result);
+  }}
+}}
+
+template <typename T>
+void {name}(const opsmith::Context& ctx, const ascendc_row::{name}_args<T>& a) {{
+  if (a.N == 0) return;
+  scale<opsmith::device_type<T>><<<4, nullptr, opsmith::npu_stream(ctx)>>>(
+      opsmith::gm(a.x), opsmith::gm(a.out), static_cast<int32_t>(a.N));
+}}
+OPSMITH_KERNEL(ascendc_row, {name}, npu, float, opsmith::half)
+"""
+WAIT = "ins.EnQue(in); in = ins.DeQue<T>();"
+COMPUTE = "Muls(result, in, T(3), size);"
+
+
+def tripled(folder: Path, name: str, wait: str = WAIT, compute: str = COMPUTE) -> opsmith.Operator:
+    @opsmith.op(f"ascendc_row::{name}", autograd="reference")
+    def triple(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        return x * 3
+
+    source = folder / f"{name}.cpp"
+    source.write_text(SOURCE.format(name=name, wait=wait, compute=compute))
+    triple.register_kernel("npu", source=source, language="ascendc")
+    return triple
+
+
+def row(operator: opsmith.Operator) -> checks.Row:
+    report = checks.run(operator, select=["ascendc-on-cpu"], isolate=False, examples=6)
+    (found,) = [row for row in report.rows if row.check == "ascendc-on-cpu"]
+    return found
+
+
+@pytest.mark.slow
+def test_a_right_kernel_passes_in_each_of_its_dtypes_and_runs_on_tensors_of_the_cpu(tmp_path):
+    operator = tripled(tmp_path, "right")
+    found = row(operator)
+    assert (found.status, found.kernel) == ("passed", "npu")
+    assert {sample.dtype for sample in found.samples} == {"float32", "float16"}
+    x = torch.rand(100, requires_grad=True)
+    with opsmith.emulate("npu"):
+        assert torch.equal(operator(x), x * 3)
+        assert torch.equal(torch.compile(lambda x: operator(x) + 1, fullgraph=True)(x), x * 3 + 1)
+        (gradient,) = torch.autograd.grad(operator(x).sum(), x)
+        with pytest.raises(opsmith.OpsmithError, match="the npu kernel has no float64"):
+            operator(x.double())
+    assert torch.equal(gradient, torch.full_like(x, 3))
+
+
+@pytest.mark.slow
+def test_a_wrong_kernel_fails_by_its_cause_and_raises_where_it_is_called(tmp_path):
+    operator = tripled(tmp_path, "hurried", wait="")
+    found = row(operator)
+    assert (found.status, found.code) == ("failed", "OPS-NPU-RACE")
+    assert "Muls (V of block" in found.message
+    assert f"at {tmp_path / 'hurried.cpp'}:24" in found.message
+    with opsmith.emulate("npu"), pytest.raises(RuntimeError, match=r"a race: Muls \(V of block"):
+        operator(torch.rand(100))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "compute", "said"),
+    [
+        ("sorted", "Sort32(result, in, in, 1);", "opsmith does not emulate Sort32, at sorted.cpp"),
+        (
+            "masked",
+            "Muls<T, false>(result, in, T(3), 8, 1, {1, 1, 8, 8});",
+            "opsmith emulates no mask that SetVectorMask sets, at vector.h",
+        ),
+    ],
+)
+def test_what_is_not_emulated_is_not_applicable_and_named(tmp_path, name, compute, said):
+    found = row(tripled(tmp_path, name, compute=compute))
+    assert found.status == "not applicable"
+    assert found.message.startswith(said)
