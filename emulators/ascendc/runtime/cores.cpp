@@ -52,6 +52,7 @@ struct Core {
   uint64_t used = 0;
   std::map<FlagName, Flag> flags;
   Atomic atomic = Atomic::none;
+  std::array<uint64_t, 2> mask{~uint64_t{0}, ~uint64_t{0}};
   void* pipe = nullptr;
   bool ended = false;
   Place waits_at;  // for SyncAll
@@ -340,6 +341,7 @@ void forget_buffers() {
 }
 
 Atomic& atomic() { return here().atomic; }
+std::array<uint64_t, 2>& vector_mask() { return here().mask; }
 uint32_t block_index() { return here().number; }
 uint32_t block_count() { return machine.launch->blocks; }
 void*& pipe() { return here().pipe; }

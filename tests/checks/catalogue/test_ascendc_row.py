@@ -105,8 +105,8 @@ def test_a_wrong_kernel_fails_by_its_cause_and_raises_where_it_is_called(tmp_pat
         ("sorted", "Sort32(result, in, in, 1);", "opsmith does not emulate Sort32, at sorted.cpp"),
         (
             "masked",
-            "Muls<T, false>(result, in, T(3), 8, 1, {1, 1, 8, 8});",
-            "opsmith emulates no mask that SetVectorMask sets, at vector.h",
+            "Muls<T, false>(result, in, T(3), 8);",
+            "opsmith emulates no count that SetVectorMask sets, at vector.h",
         ),
     ],
 )

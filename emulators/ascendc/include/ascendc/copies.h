@@ -19,7 +19,12 @@ struct DataCopyExtParams {
   uint32_t blockLen = 0;
   uint32_t srcStride = 0;
   uint32_t dstStride = 0;
-  uint32_t rsv = 0;
+
+  DataCopyExtParams() = default;
+  // Of five numbers, so that four are those of DataCopyParams.
+  DataCopyExtParams(uint16_t count, uint32_t length, uint32_t source, uint32_t destination,
+                    uint32_t)
+      : blockCount(count), blockLen(length), srcStride(source), dstStride(destination) {}
 };
 struct DataCopyPadParams {
   bool isPad = false;
@@ -226,6 +231,19 @@ template <typename T>
 void DataCopyPad(const GlobalTensor<T>& dst, const LocalTensor<T>& src, const DataCopyParams& how,
                  Place place = here()) {
   copy_out(dst, src, how, place);
+}
+
+// Fills global memory, and waits until it is filled.
+template <typename T>
+void InitGlobalMemory(GlobalTensor<T>& tensor, uint64_t size, T value, Place place = here()) {
+  npu::issue(npu::Queue::MTE3, "InitGlobalMemory", place);
+  npu::writes(nullptr, tensor.GetPhyAddr(), size * sizeof(T));
+  std::fill_n(tensor.GetPhyAddr(), size, value);
+  npu::barrier_of_all();
+}
+template <typename T>
+void InitOutput(GlobalTensor<T> tensor, uint64_t size, T value = T(0), Place place = here()) {
+  InitGlobalMemory(tensor, size, value, place);
 }
 
 template <typename T>

@@ -12,7 +12,12 @@
 #define __global__
 #endif
 #define __CCE_AICORE__ 220
+#define __inline__ inline
 #define KERNEL_TASK_TYPE_DEFAULT(type)
+#define KERNEL_TASK_TYPE(key, type)
+#define ASSERT(holds) ((void)0)
+#define likely(holds) (holds)
+#define unlikely(holds) (holds)
 // The tiling of an operator project: whoever includes its kernel defines the struct and the key.
 #define GET_TILING_DATA_WITH_STRUCT(Type, name, at) \
   const Type& name = *reinterpret_cast<const Type*>(at)
@@ -26,6 +31,18 @@
 #endif
 
 using GM_ADDR = uint8_t*;
+
+namespace AscendC {
+
+// The launch passes the memory that the host has set aside, and nothing of the system's before it.
+inline GM_ADDR GetUserWorkspace(GM_ADDR workspace) { return workspace; }
+inline void SetSysWorkspace(GM_ADDR) {}
+inline GM_ADDR GetSysWorkSpacePtr() {
+  static uint8_t none;
+  return &none;
+}
+
+}  // namespace AscendC
 
 namespace emulated {
 

@@ -83,6 +83,9 @@ OPSMITH_EMULATED_EXPORT int32_t unused_flag(Queue from, Queue to);
 enum class Atomic : uint8_t { none, add, max, min };
 OPSMITH_EMULATED_EXPORT Atomic& atomic();
 
+// The elements of a repeat that take part where an instruction names none.
+OPSMITH_EMULATED_EXPORT std::array<uint64_t, 2>& vector_mask();
+
 OPSMITH_EMULATED_EXPORT uint32_t block_index();
 OPSMITH_EMULATED_EXPORT uint32_t block_count();
 // The core's TPipe.

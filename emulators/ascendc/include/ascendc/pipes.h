@@ -72,6 +72,27 @@ void PipeBarrier() {
   }
 }
 
+}  // namespace AscendC
+
+// The same by the names of the C interface.
+inline void set_flag(pipe_t from, pipe_t to, int32_t id, emulated::Place place = emulated::here()) {
+  using emulated::npu::Queue;
+  emulated::npu::issue(static_cast<Queue>(from), "set_flag", place);
+  emulated::npu::set_flag(static_cast<Queue>(from), static_cast<Queue>(to), id);
+}
+inline void wait_flag(pipe_t from, pipe_t to, int32_t id,
+                      emulated::Place place = emulated::here()) {
+  using emulated::npu::Queue;
+  emulated::npu::issue(static_cast<Queue>(to), "wait_flag", place);
+  emulated::npu::wait_flag(static_cast<Queue>(from), static_cast<Queue>(to), id);
+}
+inline void pipe_barrier(pipe_t pipe) {
+  if (pipe == PIPE_ALL) return emulated::npu::barrier_of_all();
+  emulated::npu::barrier(static_cast<emulated::npu::Queue>(pipe));
+}
+
+namespace AscendC {
+
 template <bool vector_cores_only = true>
 void SyncAll(Place place = here()) {
   static_assert(vector_cores_only, "opsmith emulates no cube cores");

@@ -92,28 +92,27 @@ T as_value(uint32_t index) {
 namespace AscendC {
 
 // A result for each repeat; `dst_step` counts results.
-#define NPU_WHOLE(Name, Reduce)                                                                  \
-  template <typename T, bool mask_given = true>                                                  \
-  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, npu::Mask mask,                \
-            uint32_t repeats, uint32_t dst_step, uint32_t block_step, uint32_t repeat_step,      \
-            ReduceOrder order = ReduceOrder::ORDER_VALUE_INDEX, Place place = here()) {          \
-    NPU_TAKES(Name, half, float)                                                                 \
-    npu::issue(npu::Queue::V, #Name, place);                                                     \
-    const bool both =                                                                            \
-        !std::is_same_v<npu::Reduce, npu::Sum> &&                                                \
-        (order == ReduceOrder::ORDER_VALUE_INDEX || order == ReduceOrder::ORDER_INDEX_VALUE);    \
-    npu::reduce<npu::Reduce>(                                                                    \
-        npu::Operand<T>{src, block_step, repeat_step},                                           \
-        npu::Lanes(mask, repeats, npu::repeat_bytes / sizeof(T)), npu::repeat_bytes / sizeof(T), \
-        [&](uint64_t repeat, uint64_t, npu::Found<T> found) {                                    \
-          const uint64_t at = repeat * dst_step * (both ? 2 : 1);                                \
-          const T index = npu::as_value<T>(found.index);                                         \
-          const bool index_first =                                                               \
-              order == ReduceOrder::ORDER_INDEX_VALUE || order == ReduceOrder::ORDER_ONLY_INDEX; \
-          npu::put(dst, at,                                                                      \
-                   index_first && !std::is_same_v<npu::Reduce, npu::Sum> ? index : found.value); \
-          if (both) npu::put(dst, at + 1, index_first ? found.value : index);                    \
-        });                                                                                      \
+#define NPU_WHOLE(Name, Reduce)                                                                   \
+  template <typename T, bool mask_given = true>                                                   \
+  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, npu::Mask mask,                 \
+            uint32_t repeats, uint32_t dst_step, uint32_t block_step, uint32_t repeat_step,       \
+            ReduceOrder order = ReduceOrder::ORDER_VALUE_INDEX, Place place = here()) {           \
+    NPU_TAKES(Name, half, float)                                                                  \
+    npu::issue(npu::Queue::V, #Name, place);                                                      \
+    const bool both =                                                                             \
+        !std::is_same_v<npu::Reduce, npu::Sum> &&                                                 \
+        (order == ReduceOrder::ORDER_VALUE_INDEX || order == ReduceOrder::ORDER_INDEX_VALUE);     \
+    npu::reduce<npu::Reduce>(                                                                     \
+        npu::Operand<T>{src, block_step, repeat_step}, npu::masked<T, mask_given>(mask, repeats), \
+        npu::repeat_bytes / sizeof(T), [&](uint64_t repeat, uint64_t, npu::Found<T> found) {      \
+          const uint64_t at = repeat * dst_step * (both ? 2 : 1);                                 \
+          const T index = npu::as_value<T>(found.index);                                          \
+          const bool index_first =                                                                \
+              order == ReduceOrder::ORDER_INDEX_VALUE || order == ReduceOrder::ORDER_ONLY_INDEX;  \
+          npu::put(dst, at,                                                                       \
+                   index_first && !std::is_same_v<npu::Reduce, npu::Sum> ? index : found.value);  \
+          if (both) npu::put(dst, at + 1, index_first ? found.value : index);                     \
+        });                                                                                       \
   }
 NPU_WHOLE(WholeReduceSum, Sum)
 NPU_WHOLE(WholeReduceMax, Extreme<true>)
@@ -121,19 +120,19 @@ NPU_WHOLE(WholeReduceMin, Extreme<false>)
 #undef NPU_WHOLE
 
 // A result for each block of a repeat, or for each pair of elements.
-#define NPU_PARTS(Name, Reduce, size)                                                         \
-  template <typename T, bool mask_given = true>                                               \
-  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, uint32_t repeats,           \
-            npu::Mask mask, uint32_t dst_step, uint32_t block_step, uint32_t repeat_step,     \
-            Place place = here()) {                                                           \
-    NPU_TAKES(Name, half, float)                                                              \
-    npu::issue(npu::Queue::V, #Name, place);                                                  \
-    constexpr uint64_t per = npu::repeat_bytes / sizeof(T), group = size;                     \
-    npu::reduce<npu::Reduce>(                                                                 \
-        npu::Operand<T>{src, block_step, repeat_step}, npu::Lanes(mask, repeats, per), group, \
-        [&](uint64_t repeat, uint64_t part, npu::Found<T> found) {                            \
-          npu::put(dst, repeat * dst_step * (per / group) + part, found.value);               \
-        });                                                                                   \
+#define NPU_PARTS(Name, Reduce, size)                                                             \
+  template <typename T, bool mask_given = true>                                                   \
+  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, uint32_t repeats,               \
+            npu::Mask mask, uint32_t dst_step, uint32_t block_step, uint32_t repeat_step,         \
+            Place place = here()) {                                                               \
+    NPU_TAKES(Name, half, float)                                                                  \
+    npu::issue(npu::Queue::V, #Name, place);                                                      \
+    constexpr uint64_t per = npu::repeat_bytes / sizeof(T), group = size;                         \
+    npu::reduce<npu::Reduce>(                                                                     \
+        npu::Operand<T>{src, block_step, repeat_step}, npu::masked<T, mask_given>(mask, repeats), \
+        group, [&](uint64_t repeat, uint64_t part, npu::Found<T> found) {                         \
+          npu::put(dst, repeat * dst_step * (per / group) + part, found.value);                   \
+        });                                                                                       \
   }
 NPU_PARTS(BlockReduceSum, Sum, npu::block_bytes / sizeof(T))
 NPU_PARTS(BlockReduceMax, Extreme<true>, npu::block_bytes / sizeof(T))
@@ -142,23 +141,23 @@ NPU_PARTS(PairReduceSum, Sum, 2)
 #undef NPU_PARTS
 
 // The first `count` elements of a tensor. The instruction may write the buffer that it is given.
-#define NPU_REDUCE(Name, Reduce, finish)                                                 \
-  template <typename T, bool mask_given = true>                                          \
-  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<T>&, \
-            int32_t count, bool with_index = false, Place place = here()) {              \
-    NPU_TAKES(Name, half, float)                                                         \
-    npu::issue(npu::Queue::V, #Name, place);                                             \
-    constexpr uint64_t per = npu::repeat_bytes / sizeof(T);                              \
-    std::vector<npu::Found<T>> parts;                                                    \
-    npu::reduce<npu::Reduce>(npu::in_a_row(src), npu::Lanes(count, per), per,            \
-                             [&](uint64_t repeat, uint64_t, npu::Found<T> found) {       \
-                               found.index += static_cast<uint32_t>(repeat * per);       \
-                               parts.push_back(found);                                   \
-                             });                                                         \
-    if (parts.empty()) return;                                                           \
-    const npu::Found<T> all = finish;                                                    \
-    npu::put(dst, 0, all.value);                                                         \
-    if (with_index) npu::put(dst, 1, npu::as_value<T>(all.index));                       \
+#define NPU_REDUCE(Name, Reduce, finish)                                                  \
+  template <typename T, bool mask_given = true>                                           \
+  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<T>&,  \
+            int32_t count, bool with_index = false, Place place = here()) {               \
+    NPU_TAKES(Name, half, float)                                                          \
+    npu::issue(npu::Queue::V, #Name, place);                                              \
+    constexpr uint64_t per = npu::repeat_bytes / sizeof(T);                               \
+    std::vector<npu::Found<T>> parts;                                                     \
+    npu::reduce<npu::Reduce>(npu::in_a_row(src), npu::counted<T, mask_given>(count), per, \
+                             [&](uint64_t repeat, uint64_t, npu::Found<T> found) {        \
+                               found.index += static_cast<uint32_t>(repeat * per);        \
+                               parts.push_back(found);                                    \
+                             });                                                          \
+    if (parts.empty()) return;                                                            \
+    const npu::Found<T> all = finish;                                                     \
+    npu::put(dst, 0, all.value);                                                          \
+    if (with_index) npu::put(dst, 1, npu::as_value<T>(all.index));                        \
   }
 NPU_REDUCE(ReduceMax, Extreme<true>, npu::Extreme<true>()(parts))
 NPU_REDUCE(ReduceMin, Extreme<false>, npu::Extreme<false>()(parts))

@@ -97,14 +97,14 @@ void select(const Lanes& lanes, const Operand<T>& to, const AscendC::LocalTensor
 
 namespace AscendC {
 
-template <typename U, typename T>
+template <typename T, typename U, bool mask_given = true>
 void Compare(const LocalTensor<U>& dst, const LocalTensor<T>& a, const LocalTensor<T>& b,
              CMPMODE mode, uint32_t count, Place place = here()) {
   npu::issue(npu::Queue::V, "Compare", place);
   npu::compare<U, T>(dst, npu::in_a_row(a), nullptr, npu::in_a_row(b), mode,
                      npu::whole_repeats<T>(count));
 }
-template <typename U, typename T>
+template <typename T, typename U, bool mask_given = true>
 void Compare(const LocalTensor<U>& dst, const LocalTensor<T>& a, const LocalTensor<T>& b,
              CMPMODE mode, npu::Mask, uint32_t repeats, const BinaryRepeatParams& steps,
              Place place = here()) {
@@ -112,42 +112,59 @@ void Compare(const LocalTensor<U>& dst, const LocalTensor<T>& a, const LocalTens
   npu::compare<U, T>(dst, {a, steps.src0BlkStride, steps.src0RepStride}, nullptr,
                      {b, steps.src1BlkStride, steps.src1RepStride}, mode, repeats);
 }
-template <typename U, typename T>
-void CompareScalar(const LocalTensor<U>& dst, const LocalTensor<T>& a, std::type_identity_t<T> b,
-                   CMPMODE mode, uint32_t count, Place place = here()) {
-  npu::issue(npu::Queue::V, "CompareScalar", place);
-  npu::compare<U, T>(dst, npu::in_a_row(a), &b, npu::in_a_row(a), mode,
-                     npu::whole_repeats<T>(count));
-}
-template <typename U, typename T>
-void Compares(const LocalTensor<U>& dst, const LocalTensor<T>& a, std::type_identity_t<T> b,
-              CMPMODE mode, uint32_t count, Place place = here()) {
-  CompareScalar(dst, a, b, mode, count, place);
-}
+// `CompareScalar` is the older name of `Compares`.
+#define NPU_COMPARE(Name)                                                                  \
+  template <typename T, typename U, bool mask_given = true>                                \
+  void Name(const LocalTensor<U>& dst, const LocalTensor<T>& a, std::type_identity_t<T> b, \
+            CMPMODE mode, uint32_t count, Place place = here()) {                          \
+    npu::issue(npu::Queue::V, #Name, place);                                               \
+    npu::compare<U, T>(dst, npu::in_a_row(a), &b, npu::in_a_row(a), mode,                  \
+                       npu::whole_repeats<T>(count));                                      \
+  }                                                                                        \
+  template <typename T, typename U, bool mask_given = true>                                \
+  void Name(const LocalTensor<U>& dst, const LocalTensor<T>& a, std::type_identity_t<T> b, \
+            CMPMODE mode, npu::Mask, uint32_t repeats, const UnaryRepeatParams& steps,     \
+            Place place = here()) {                                                        \
+    npu::issue(npu::Queue::V, #Name, place);                                               \
+    const npu::Operand<T> from{a, steps.srcBlkStride, steps.srcRepStride};                 \
+    npu::compare<U, T>(dst, from, &b, from, mode, repeats);                                \
+  }
+NPU_COMPARE(CompareScalar)
+NPU_COMPARE(Compares)
+#undef NPU_COMPARE
 
 template <typename T, typename U>
 void Select(const LocalTensor<T>& dst, const LocalTensor<U>& chosen, const LocalTensor<T>& a,
             const LocalTensor<T>& b, SELMODE mode, uint32_t count, Place place = here()) {
   npu::issue(npu::Queue::V, "Select", place);
-  npu::select<T, U>(npu::Lanes(count, npu::repeat_bytes / sizeof(T)), npu::in_a_row(dst), chosen,
-                    npu::in_a_row(a), nullptr, npu::in_a_row(b), mode);
+  npu::select<T, U>(npu::counted<T>(count), npu::in_a_row(dst), chosen, npu::in_a_row(a), nullptr,
+                    npu::in_a_row(b), mode);
 }
 template <typename T, typename U>
 void Select(const LocalTensor<T>& dst, const LocalTensor<U>& chosen, const LocalTensor<T>& a,
             std::type_identity_t<T> b, SELMODE mode, uint32_t count, Place place = here()) {
   npu::issue(npu::Queue::V, "Select", place);
-  npu::select<T, U>(npu::Lanes(count, npu::repeat_bytes / sizeof(T)), npu::in_a_row(dst), chosen,
-                    npu::in_a_row(a), &b, npu::in_a_row(a), mode);
+  npu::select<T, U>(npu::counted<T>(count), npu::in_a_row(dst), chosen, npu::in_a_row(a), &b,
+                    npu::in_a_row(a), mode);
 }
 template <typename T, typename U>
 void Select(const LocalTensor<T>& dst, const LocalTensor<U>& chosen, const LocalTensor<T>& a,
             const LocalTensor<T>& b, SELMODE mode, npu::Mask mask, uint32_t repeats,
             const BinaryRepeatParams& steps, Place place = here()) {
   npu::issue(npu::Queue::V, "Select", place);
-  npu::select<T, U>(npu::Lanes(mask, repeats, npu::repeat_bytes / sizeof(T)),
-                    {dst, steps.dstBlkStride, steps.dstRepStride}, chosen,
-                    {a, steps.src0BlkStride, steps.src0RepStride}, nullptr,
+  npu::select<T, U>(npu::masked<T>(mask, repeats), {dst, steps.dstBlkStride, steps.dstRepStride},
+                    chosen, {a, steps.src0BlkStride, steps.src0RepStride}, nullptr,
                     {b, steps.src1BlkStride, steps.src1RepStride}, mode);
+}
+
+template <typename T, typename U>
+void Select(const LocalTensor<T>& dst, const LocalTensor<U>& chosen, const LocalTensor<T>& a,
+            std::type_identity_t<T> b, SELMODE mode, npu::Mask mask, uint32_t repeats,
+            const BinaryRepeatParams& steps, Place place = here()) {
+  npu::issue(npu::Queue::V, "Select", place);
+  const npu::Operand<T> from{a, steps.src0BlkStride, steps.src0RepStride};
+  npu::select<T, U>(npu::masked<T>(mask, repeats), {dst, steps.dstBlkStride, steps.dstRepStride},
+                    chosen, from, &b, from, mode);
 }
 
 // Offsets count bytes.

@@ -11,6 +11,15 @@ OPSMITH_SHORT_OPERATORS(half)
 OPSMITH_SHORT_CLASS(bfloat16_t, bfloat16_raw, to_bfloat16, from_bfloat16)
 OPSMITH_SHORT_OPERATORS(bfloat16_t)
 
+template <typename T>
+constexpr T min(T x, T y) {
+  return y < x ? y : x;
+}
+template <typename T>
+constexpr T max(T x, T y) {
+  return x < y ? y : x;
+}
+
 namespace emulated::npu {
 
 // An element that the scalar unit accesses.
@@ -66,6 +75,9 @@ using QuePosition = TPosition;
 inline constexpr int32_t ONE_BLK_SIZE = npu::block_bytes, ONE_REPEAT_BYTE_SIZE = npu::repeat_bytes;
 constexpr uint32_t DivCeil(uint32_t x, uint32_t y) { return y == 0 ? 0 : (x + y - 1) / y; }
 constexpr uint32_t AlignUp(uint32_t x, uint32_t y) { return DivCeil(x, y) * y; }
+constexpr uint32_t Ceil(uint32_t x, uint32_t y) { return DivCeil(x, y); }
+inline constexpr int32_t B32_BYTE_SIZE = 4, B32_DATA_NUM_PER_BLOCK = 8,
+                         B32_DATA_NUM_PER_REPEAT = 64, ONE_REPEAT_FLOAT_SIZE = 64;
 
 template <typename T>
 class LocalTensor {

@@ -85,6 +85,17 @@ class Lanes {
   std::array<uint64_t, 4> bits_{};
 };
 
+// The first elements; or those of a mask, which SetVectorMask sets where the instruction has none.
+template <typename T, bool given = true>
+Lanes counted(uint64_t count) {
+  static_assert(given, "opsmith emulates no count that SetVectorMask sets");
+  return {count, repeat_bytes / sizeof(T)};
+}
+template <typename T, bool given = true>
+Lanes masked(Mask mask, uint64_t repeats) {
+  return {given ? mask : Mask(vector_mask().data()), repeats, repeat_bytes / sizeof(T)};
+}
+
 // A tensor, and the steps between its blocks.
 template <typename T>
 struct Operand {
@@ -146,34 +157,47 @@ inline constexpr bool is_one_of = (std::is_same_v<T, Allowed> || ...);
 
 namespace AscendC {
 
-#define NPU_TAKES(Name, ...)                                                   \
-  static_assert(npu::is_one_of<T, __VA_ARGS__>, #Name " takes " #__VA_ARGS__); \
-  static_assert(mask_given, "opsmith emulates no mask that SetVectorMask sets");
+#define NPU_TAKES(Name, ...) \
+  static_assert(npu::is_one_of<T, __VA_ARGS__>, #Name " takes " #__VA_ARGS__);
 
-// Two tensors `x` and `y`; `z` is what the destination held.
-#define NPU_BINARY(Name, expression, ...)                                                          \
-  template <typename T, bool mask_given = true>                                                    \
-  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& a, const LocalTensor<T>& b,           \
-            int32_t count, Place place = here()) {                                                 \
-    NPU_TAKES(Name, __VA_ARGS__)                                                                   \
-    npu::issue(npu::Queue::V, #Name, place);                                                       \
-    npu::compute(                                                                                  \
-        npu::Lanes(count, npu::repeat_bytes / sizeof(T)),                                          \
-        [](T x, T y) { return static_cast<T>(expression); }, npu::in_a_row(dst), npu::in_a_row(a), \
-        npu::in_a_row(b));                                                                         \
-  }                                                                                                \
-  template <typename T, bool mask_given = true>                                                    \
-  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& a, const LocalTensor<T>& b,           \
-            npu::Mask mask, uint32_t repeats, const BinaryRepeatParams& steps,                     \
-            Place place = here()) {                                                                \
-    NPU_TAKES(Name, __VA_ARGS__)                                                                   \
-    npu::issue(npu::Queue::V, #Name, place);                                                       \
-    npu::compute(                                                                                  \
-        npu::Lanes(mask, repeats, npu::repeat_bytes / sizeof(T)),                                  \
-        [](T x, T y) { return static_cast<T>(expression); },                                       \
-        npu::Operand<T>{dst, steps.dstBlkStride, steps.dstRepStride},                              \
-        npu::Operand<T>{a, steps.src0BlkStride, steps.src0RepStride},                              \
-        npu::Operand<T>{b, steps.src1BlkStride, steps.src1RepStride});                             \
+inline constexpr uint64_t MASK_PLACEHOLDER = 0, FULL_MASK = ~uint64_t{0};
+template <typename T>
+void SetVectorMask(uint64_t high, uint64_t low) {
+  npu::vector_mask() = {low, high};
+}
+template <typename T>
+void SetVectorMask(int32_t first) {
+  const auto bits = [](int32_t count) {
+    return count <= 0 ? 0 : count >= 64 ? FULL_MASK : (uint64_t{1} << count) - 1;
+  };
+  npu::vector_mask() = {bits(first), bits(first - 64)};
+}
+inline void ResetMask() { npu::vector_mask() = {FULL_MASK, FULL_MASK}; }
+inline void SetMaskNorm() {}
+
+// Two tensors `x` and `y`.
+#define NPU_BINARY(Name, expression, ...)                                                        \
+  template <typename T, bool mask_given = true>                                                  \
+  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& a, const LocalTensor<T>& b,         \
+            int32_t count, Place place = here()) {                                               \
+    NPU_TAKES(Name, __VA_ARGS__)                                                                 \
+    npu::issue(npu::Queue::V, #Name, place);                                                     \
+    npu::compute(                                                                                \
+        npu::counted<T, mask_given>(count), [](T x, T y) { return static_cast<T>(expression); }, \
+        npu::in_a_row(dst), npu::in_a_row(a), npu::in_a_row(b));                                 \
+  }                                                                                              \
+  template <typename T, bool mask_given = true>                                                  \
+  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& a, const LocalTensor<T>& b,         \
+            npu::Mask mask, uint32_t repeats, const BinaryRepeatParams& steps,                   \
+            Place place = here()) {                                                              \
+    NPU_TAKES(Name, __VA_ARGS__)                                                                 \
+    npu::issue(npu::Queue::V, #Name, place);                                                     \
+    npu::compute(                                                                                \
+        npu::masked<T, mask_given>(mask, repeats),                                               \
+        [](T x, T y) { return static_cast<T>(expression); },                                     \
+        npu::Operand<T>{dst, steps.dstBlkStride, steps.dstRepStride},                            \
+        npu::Operand<T>{a, steps.src0BlkStride, steps.src0RepStride},                            \
+        npu::Operand<T>{b, steps.src1BlkStride, steps.src1RepStride});                           \
   }
 NPU_BINARY(Add, x + y, int16_t, half, int32_t, float)
 NPU_BINARY(Sub, x - y, int16_t, half, int32_t, float)
@@ -188,27 +212,26 @@ NPU_BINARY(Or, x | y, int16_t, uint16_t)
 #undef NPU_BINARY
 
 // One tensor `x`, and a number `s` where there is one.
-#define NPU_UNARY_FORMS(Name, parameters, capture, expression, ...)                          \
-  template <typename T, bool mask_given = true>                                              \
-  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src parameters, int32_t count,  \
-            Place place = here()) {                                                          \
-    NPU_TAKES(Name, __VA_ARGS__)                                                             \
-    npu::issue(npu::Queue::V, #Name, place);                                                 \
-    npu::compute(                                                                            \
-        npu::Lanes(count, npu::repeat_bytes / sizeof(T)),                                    \
-        [capture](T x) { return static_cast<T>(expression); }, npu::in_a_row(dst),           \
-        npu::in_a_row(src));                                                                 \
-  }                                                                                          \
-  template <typename T, bool mask_given = true>                                              \
-  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src parameters, npu::Mask mask, \
-            uint32_t repeats, const UnaryRepeatParams& steps, Place place = here()) {        \
-    NPU_TAKES(Name, __VA_ARGS__)                                                             \
-    npu::issue(npu::Queue::V, #Name, place);                                                 \
-    npu::compute(                                                                            \
-        npu::Lanes(mask, repeats, npu::repeat_bytes / sizeof(T)),                            \
-        [capture](T x) { return static_cast<T>(expression); },                               \
-        npu::Operand<T>{dst, steps.dstBlkStride, steps.dstRepStride},                        \
-        npu::Operand<T>{src, steps.srcBlkStride, steps.srcRepStride});                       \
+#define NPU_UNARY_FORMS(Name, parameters, capture, expression, ...)                                \
+  template <typename T, bool mask_given = true>                                                    \
+  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src parameters, int32_t count,        \
+            Place place = here()) {                                                                \
+    NPU_TAKES(Name, __VA_ARGS__)                                                                   \
+    npu::issue(npu::Queue::V, #Name, place);                                                       \
+    npu::compute(                                                                                  \
+        npu::counted<T, mask_given>(count), [capture](T x) { return static_cast<T>(expression); }, \
+        npu::in_a_row(dst), npu::in_a_row(src));                                                   \
+  }                                                                                                \
+  template <typename T, bool mask_given = true>                                                    \
+  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src parameters, npu::Mask mask,       \
+            uint32_t repeats, const UnaryRepeatParams& steps, Place place = here()) {              \
+    NPU_TAKES(Name, __VA_ARGS__)                                                                   \
+    npu::issue(npu::Queue::V, #Name, place);                                                       \
+    npu::compute(                                                                                  \
+        npu::masked<T, mask_given>(mask, repeats),                                                 \
+        [capture](T x) { return static_cast<T>(expression); },                                     \
+        npu::Operand<T>{dst, steps.dstBlkStride, steps.dstRepStride},                              \
+        npu::Operand<T>{src, steps.srcBlkStride, steps.srcRepStride});                             \
   }
 #define NPU_COMMA ,
 #define NPU_UNARY(Name, expression, ...) NPU_UNARY_FORMS(Name, , , expression, __VA_ARGS__)
@@ -234,6 +257,17 @@ NPU_SCALAR(ShiftRight, x >> s, int16_t, uint16_t, int32_t, uint32_t)
 #undef NPU_COMMA
 #undef NPU_UNARY_FORMS
 
+template <typename T>
+void ClampMin(const LocalTensor<T>& dst, const LocalTensor<T>& src, std::type_identity_t<T> least,
+              int32_t count, Place place = here()) {
+  Maxs(dst, src, least, count, place);
+}
+template <typename T>
+void ClampMax(const LocalTensor<T>& dst, const LocalTensor<T>& src, std::type_identity_t<T> most,
+              int32_t count, Place place = here()) {
+  Mins(dst, src, most, count, place);
+}
+
 // Those that add to what the destination held.
 template <typename T, typename U>
 void Axpy(const LocalTensor<T>& dst, const LocalTensor<U>& src, std::type_identity_t<U> scalar,
@@ -251,33 +285,38 @@ void MulAddDst(const LocalTensor<T>& dst, const LocalTensor<T>& a, const LocalTe
                int32_t count, Place place = here()) {
   npu::issue(npu::Queue::V, "MulAddDst", place);
   npu::compute(
-      npu::Lanes(count, npu::repeat_bytes / sizeof(T)),
-      [](T x, T y, T held) { return T(float(x) * float(y) + float(held)); }, npu::in_a_row(dst),
-      npu::in_a_row(a), npu::in_a_row(b), npu::in_a_row(dst));
+      npu::counted<T>(count), [](T x, T y, T held) { return T(float(x) * float(y) + float(held)); },
+      npu::in_a_row(dst), npu::in_a_row(a), npu::in_a_row(b), npu::in_a_row(dst));
 }
 
-// Functions that may take a buffer of their own.
+// Functions that may take a buffer of their own, or no count.
 #define NPU_FUNCTION(Name, expression)                                                         \
-  template <typename T>                                                                        \
+  template <typename T, bool reuses = false>                                                   \
   void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, int32_t count,               \
             Place place = here()) {                                                            \
     npu::issue(npu::Queue::V, #Name, place);                                                   \
     npu::compute(                                                                              \
-        npu::Lanes(count, npu::repeat_bytes / sizeof(T)),                                      \
+        npu::counted<T>(count),                                                                \
         [](T element) {                                                                        \
           const auto x = static_cast<float>(element);                                          \
           return static_cast<T>(expression);                                                   \
         },                                                                                     \
         npu::in_a_row(dst), npu::in_a_row(src));                                               \
   }                                                                                            \
-  template <typename T>                                                                        \
+  template <typename T, bool reuses = false>                                                   \
   void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<uint8_t>&, \
             int32_t count, Place place = here()) {                                             \
     Name(dst, src, count, place);                                                              \
+  }                                                                                            \
+  template <typename T, bool reuses = false>                                                   \
+  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, Place place = here()) {      \
+    Name(dst, src, static_cast<int32_t>(src.GetSize()), place);                                \
   }
 NPU_FUNCTION(Ceil, std::ceil(x))
 NPU_FUNCTION(Floor, std::floor(x))
 NPU_FUNCTION(Trunc, std::trunc(x))
+NPU_FUNCTION(Round, std::nearbyint(x))
+NPU_FUNCTION(Atan, std::atan(x))
 NPU_FUNCTION(Sign, x > 0 ? 1.0f : x < 0 ? -1.0f : x)
 NPU_FUNCTION(Sigmoid, 1.0f / (1.0f + std::exp(-x)))
 NPU_FUNCTION(Tanh, std::tanh(x))
@@ -292,9 +331,7 @@ void Duplicate(const LocalTensor<T>& dst, std::type_identity_t<T> value, int32_t
                Place place = here()) {
   NPU_TAKES(Duplicate, int16_t, uint16_t, half, bfloat16_t, int32_t, uint32_t, float)
   npu::issue(npu::Queue::V, "Duplicate", place);
-  npu::compute(
-      npu::Lanes(count, npu::repeat_bytes / sizeof(T)), [value] { return value; },
-      npu::in_a_row(dst));
+  npu::compute(npu::counted<T, mask_given>(count), [value] { return value; }, npu::in_a_row(dst));
 }
 template <typename T, bool mask_given = true>
 void Duplicate(const LocalTensor<T>& dst, std::type_identity_t<T> value, npu::Mask mask,
@@ -302,7 +339,7 @@ void Duplicate(const LocalTensor<T>& dst, std::type_identity_t<T> value, npu::Ma
   NPU_TAKES(Duplicate, int16_t, uint16_t, half, bfloat16_t, int32_t, uint32_t, float)
   npu::issue(npu::Queue::V, "Duplicate", place);
   npu::compute(
-      npu::Lanes(mask, repeats, npu::repeat_bytes / sizeof(T)), [value] { return value; },
+      npu::masked<T, mask_given>(mask, repeats), [value] { return value; },
       npu::Operand<T>{dst, block_step, repeat_step});
 }
 template <typename T>
@@ -310,7 +347,7 @@ void ArithProgression(const LocalTensor<T>& dst, std::type_identity_t<T> first,
                       std::type_identity_t<T> step, int32_t count, Place place = here()) {
   npu::issue(npu::Queue::V, "ArithProgression", place);
   npu::compute(
-      npu::Lanes(count, npu::repeat_bytes / sizeof(T)),
+      npu::counted<T>(count),
       [first, step, i = 0]() mutable { return T(float(first) + float(step) * i++); },
       npu::in_a_row(dst));
 }
@@ -319,8 +356,8 @@ void CreateVecIndex(const LocalTensor<T>& dst, std::type_identity_t<T> first, ui
                     Place place = here()) {
   npu::issue(npu::Queue::V, "CreateVecIndex", place);
   npu::compute(
-      npu::Lanes(count, npu::repeat_bytes / sizeof(T)),
-      [first, i = 0]() mutable { return T(float(first) + i++); }, npu::in_a_row(dst));
+      npu::counted<T>(count), [first, i = 0]() mutable { return T(float(first) + i++); },
+      npu::in_a_row(dst));
 }
 
 struct BrcbRepeatParams {
@@ -420,7 +457,7 @@ void Cast(const LocalTensor<D>& dst, const LocalTensor<S>& src, RoundMode mode, 
           uint32_t repeats, const UnaryRepeatParams& steps, Place place = here()) {
   npu::issue(npu::Queue::V, "Cast", place);
   npu::compute(
-      npu::Lanes(mask, repeats, npu::repeat_bytes / npu::widest_of<D, S>),
+      npu::masked<std::conditional_t<(sizeof(D) > sizeof(S)), D, S>, mask_given>(mask, repeats),
       [mode](S x) { return npu::converted<D>(x, mode); },
       npu::Operand<D>{dst, steps.dstBlkStride, steps.dstRepStride},
       npu::Operand<S>{src, steps.srcBlkStride, steps.srcRepStride});
