@@ -18,22 +18,18 @@ from opsmith.untyped import Value
 def emulate(device: str) -> Iterator[None]:
     """Run calls with CPU tensors through the kernels of another device, in a ``with`` block.
 
-    CUDA C++ and Ascend C are compiled for the CPU when they are first called (see
-    ``docs/reference/cuda.md`` and ``docs/reference/npu.md``), and Triton kernels run in Triton's
-    interpreter (``docs/reference/triton.md``). Gradients, ``torch.compile`` and so on treat them
-    like kernels for the CPU. Emulation is meant for development: a CUDA thread takes about as long
-    as a function call, an instruction of an NPU or a line of Triton longer.
+    CUDA C++ and Ascend C are compiled for the CPU when first called, and Triton kernels run in
+    Triton's interpreter (cuda.md, npu.md and triton.md in ``docs/reference/``). Gradients and
+    ``torch.compile`` treat them like kernels for the CPU. It is for development, and slow.
 
     Operators without such a kernel do not change, nor do operators that are declared in the block.
 
     Args:
-        device: ``"cuda"``, for kernels registered with ``source="….cu"`` or ``triton=``; or
-            ``"npu"``, for those with ``language="ascendc"``.
+        device: ``"cuda"`` (``source="….cu"``, ``triton=``) or ``"npu"`` (``language="ascendc"``).
 
     Raises:
         DeclarationError: opsmith cannot emulate the device, or no operator has a kernel for it.
-        MissingDependencyError: in a call: the kernel uses a feature that is not emulated, or Triton
-            is not installed.
+        MissingDependencyError: in a call: it uses what is not emulated, or Triton is missing.
         BuildError: in a call: the kernel does not compile.
 
     Example:
@@ -52,11 +48,11 @@ def emulate(device: str) -> Iterator[None]:
         if isinstance(operator, DefinedOperator) and _emulated(operator, device) is not None
     ]
     if not found:
-        language = emulated[device]
-        how = f", language={language.asked!r}" if language.asked else " or triton="
+        asked = emulated[device].asked
+        how = f", language={asked!r}" if asked else " or triton="
         raise DeclarationError(
             f"opsmith.emulate({device!r}): no operator has a kernel registered with "
-            f'source="…{language.suffixes[0]}"{how}'
+            f'source="…{emulated[device].suffixes[0]}"{how}'
         )
     with ExitStack() as stack:
         for operator in found:
