@@ -171,11 +171,7 @@ void wait_flag(Queue from, Queue to, int32_t id) {
   here().flags.erase(found);
 }
 
-int32_t unused_flag(Queue from, Queue to) {
-  int32_t id = 0;
-  while (id < 7 && here().flags.count({from, to, id}) != 0) ++id;
-  return id;
-}
+bool is_set(Queue from, Queue to, int32_t id) { return here().flags.count({from, to, id}) != 0; }
 
 void sync_all(Place place) {
   issue(Queue::S, "SyncAll", place);
@@ -214,17 +210,38 @@ std::string remedy(const Issued& before) {
          event + ">";
 }
 
-void meet(uint32_t number, bool wrote, bool writes, const std::string& what) {
-  if (number == 0 || number + 1 == machine.issued.size()) return;
+// Whether an access races with an earlier one, by its number.
+bool races(uint32_t number, bool wrote, bool writes) {
+  if (number == 0 || number + 1 == machine.issued.size()) return false;
   const Issued& before = machine.issued[number];
   const bool both_atomic = before.atomic != Atomic::none && before.atomic == now().atomic &&
                            before.queue == Queue::MTE3 && now().queue == Queue::MTE3;
-  if ((both_atomic && wrote && writes) || is_ordered(before)) return;
+  return !(both_atomic && wrote && writes) && !is_ordered(before);
+}
+
+[[noreturn]] void stop_race(uint32_t number, bool wrote, bool writes, const std::string& what) {
+  const Issued& before = machine.issued[number];
   stop(race,
        "a race: " + who(now()) + (writes ? " writes " : " reads ") + what + ", which " +
            who(before) + (wrote ? " writes" : " reads") +
            ", with no order between: " + remedy(before),
        now().place, "the other access", before.place);
+}
+
+// Compares an access to a byte with the last ones, and returns whether it is the first read of what
+// nothing had written. A read is told before the write that it read: whoever waits for the one has
+// waited for both.
+template <typename Byte, typename Name>
+bool look(Byte& byte, bool writes, Name name) {
+  for (uint32_t& read : byte.reads) {
+    if (!writes) break;
+    if (races(read, false, writes)) stop_race(read, false, writes, name());
+    read = 0;
+  }
+  if (races(byte.write, true, writes)) stop_race(byte.write, true, writes, name());
+  const bool unwritten = byte.write == 0 && !state().remarked;
+  if (writes) byte.write = static_cast<uint32_t>(machine.issued.size() - 1);
+  return unwritten;
 }
 
 std::string element_of(const Buffer& buffer, const char* at) {
@@ -243,23 +260,13 @@ void access_local(const Buffer& buffer, const char* at, uint64_t bytes, bool wri
                        " beside its memory: " + element_of(buffer, first));
   }
   Core& core = here();
-  auto* cell = reinterpret_cast<LocalByte*>(core.shadow.data()) + (at - core.memory.data());
-  const auto self = static_cast<uint32_t>(machine.issued.size() - 1);
-  for (const char* end = at + bytes; at < end; ++at, ++cell) {
-    // A read is told before the write that it read: whoever waits for the one has waited for both.
-    for (uint32_t& read : cell->reads) {
-      if (!writes) break;
-      if (read != self) meet(read, false, writes, element_of(buffer, at));
-      read = 0;
-    }
-    if (cell->write != self) meet(cell->write, true, writes, element_of(buffer, at));
-    if (writes) {
-      cell->write = self;
-      continue;
-    }
-    if (cell->write == 0)
-      suspect("reads " + element_of(buffer, at) + ", which nothing had written");
-    cell->reads[static_cast<uint32_t>(now().queue)] = self;
+  auto* byte = reinterpret_cast<LocalByte*>(core.shadow.data()) + (at - core.memory.data());
+  for (const char* end = at + bytes; at < end; ++at, ++byte) {
+    const bool unwritten = look(*byte, writes, [&] { return element_of(buffer, at); });
+    if (writes) continue;
+    if (unwritten) suspect("reads " + element_of(buffer, at) + ", which nothing had written");
+    byte->reads[static_cast<uint32_t>(now().queue)] =
+        static_cast<uint32_t>(machine.issued.size() - 1);
   }
 }
 
@@ -282,28 +289,20 @@ void access_global(const char* at, uint64_t bytes, bool writes) {
   }
   Pages& shadow =
       machine.global.try_emplace(watched, region.size * sizeof(GlobalByte)).first->second;
-  auto* cell = reinterpret_cast<GlobalByte*>(shadow.data()) + (at - region.data);
-  const auto self = static_cast<uint32_t>(machine.issued.size() - 1);
-  for (const char* end = at + bytes; at < end; ++at, ++cell) {
-    for (uint32_t& read : cell->reads) {
-      if (!writes) break;
-      if (read != self) meet(read, false, writes, watched->element(at));
-      read = 0;
-    }
-    if (cell->write != self) meet(cell->write, true, writes, watched->element(at));
-    const bool adds = writes && now().atomic != Atomic::none;
-    if ((!writes || adds) && cell->write == 0 && !region.written) {
+  auto* byte = reinterpret_cast<GlobalByte*>(shadow.data()) + (at - region.data);
+  const bool adds = writes && now().atomic != Atomic::none;
+  for (const char* end = at + bytes; at < end; ++at, ++byte) {
+    const bool unwritten = look(*byte, writes, [&] { return watched->element(at); });
+    if (unwritten && !region.written && (!writes || adds)) {
       suspect(std::string(adds ? "adds to " : "reads ") + watched->element(at) +
               ", which nothing had written");
     }
-    if (writes) {
-      cell->write = self;
-      continue;
-    }
-    const uint32_t first = cell->reads[0];
-    const bool free = first == 0 || (machine.issued[first].core == now().core &&
-                                     machine.issued[first].queue == now().queue);
-    cell->reads[free ? 0 : 1] = self;
+    if (writes) continue;
+    // One place for reads of this queue, and one for the last read of any other.
+    const Issued& first = machine.issued[byte->reads[0]];
+    const bool own =
+        byte->reads[0] == 0 || (first.core == now().core && first.queue == now().queue);
+    byte->reads[own ? 0 : 1] = static_cast<uint32_t>(machine.issued.size() - 1);
   }
 }
 

@@ -31,7 +31,7 @@ def kernels_in_ascendc(operator: Operator) -> list[Subject]:
     return [
         Subject(operator, name, HOST)
         for name, kernel in operator.kernels.items()
-        if kernel.source is not None and kernel.source.language.emulates == "npu"
+        if kernel.source is not None and kernel.source.language.asked == "ascendc"
     ]
 
 

@@ -177,7 +177,7 @@ def check(
         bool,
         typer.Option(
             "--quick",
-            help="Run only the thirteen checks that find most faults, with few cases: no runtime "
+            help="Run only the fourteen checks that find most faults, with few cases: no runtime "
             "except PyTorch's eager mode, no compiler except the kernel's own.",
         ),
     ] = False,

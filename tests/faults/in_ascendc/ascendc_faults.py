@@ -31,6 +31,10 @@ def parameters(x: Float32[Tensor, "N"], fault: str, wrong: bool) -> Float32[Tens
     return x
 
 
+def unusual(x: Float32[Tensor, "N"], fault: str, wrong: bool) -> Float32[Tensor, "N"]:
+    return x
+
+
 def copied(x):
     return x
 
@@ -179,6 +183,31 @@ PARAMETERS = {
 }
 
 
+def of_sixteenths(x):
+    return (16 * x).floor() / 16
+
+
+def total(x):
+    return x.sum().expand(len(x))
+
+
+#: Right kernels of unusual form, and what is right.
+UNUSUAL = {
+    **dict.fromkeys(
+        (
+            *("ping_and_pong", "bound_queue", "tensors_in_place", "fetched_ahead"),
+            *("queue_of_intermediates", "parts_of_a_buffer", "pipe_used_again"),
+            *("over_its_source", "masks_and_steps", "scalars_between", "rows_with_room"),
+            *("sum_of_blocks", "parts_that_go_round", "blocks_without_work"),
+        ),
+        (copied,),
+    ),
+    "by_way_of_half": (of_sixteenths,),
+    "sum_of_all": (total,),
+    "chosen_by_bits": (above_half,),
+}
+
+
 def phase_of(seed, fill=0xFF):
     return Phase(seed=seed, fill=fill, emulated=True)
 
@@ -256,3 +285,4 @@ GROUPS = (
     Kernels(signature_of(queues, "ascendc_faults::queues"), QUEUES),
     Kernels(signature_of(parameters, "ascendc_faults::parameters"), PARAMETERS),
 )
+RIGHT = Kernels(signature_of(unusual, "ascendc_faults::unusual"), UNUSUAL)

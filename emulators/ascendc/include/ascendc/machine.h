@@ -68,6 +68,7 @@ inline void require(bool holds, const char* kind, const std::string& text) {
 
 OPSMITH_EMULATED_EXPORT void set_flag(Queue from, Queue to, int32_t id);
 OPSMITH_EMULATED_EXPORT void wait_flag(Queue from, Queue to, int32_t id);
+OPSMITH_EMULATED_EXPORT bool is_set(Queue from, Queue to, int32_t id);
 OPSMITH_EMULATED_EXPORT Clock complete(Queue queue);  // at the end of what is issued
 OPSMITH_EMULATED_EXPORT void wait_for(Queue queue, const Clock& clock);
 OPSMITH_EMULATED_EXPORT void barrier(Queue queue);
@@ -77,7 +78,6 @@ OPSMITH_EMULATED_EXPORT void sync_all(Place place);
 OPSMITH_EMULATED_EXPORT Buffer& new_buffer(const void* owner, const char* position, uint64_t bytes,
                                            Place place);
 OPSMITH_EMULATED_EXPORT void forget_buffers();
-OPSMITH_EMULATED_EXPORT int32_t unused_flag(Queue from, Queue to);
 
 // What a copy into global memory does to it.
 enum class Atomic : uint8_t { none, add, max, min };

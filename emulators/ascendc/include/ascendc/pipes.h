@@ -261,15 +261,25 @@ class TPipe {
   void Reset() { npu::forget_buffers(); }
   void Destroy() { npu::forget_buffers(); }
   template <HardEvent event>
-  TEventID AllocEventID() {
-    return static_cast<TEventID>(taken_[static_cast<uint8_t>(event)]++ % 8);
+  TEventID AllocEventID(Place place = here()) {
+    npu::issue(npu::Queue::S, "AllocEventID", place);
+    const TEventID id = FetchEventID(event);
+    npu::require(!is_taken(event, id), npu::queue, "finds none of the 8 events free");
+    taken_[static_cast<uint8_t>(event)] |= 1 << id;
+    return id;
   }
   template <HardEvent event>
-  void ReleaseEventID(TEventID) {
-    --taken_[static_cast<uint8_t>(event)];
+  void ReleaseEventID(TEventID id) {
+    taken_[static_cast<uint8_t>(event)] &= ~(1 << id);
   }
+  // An event that is not allocated, and whose flag is not set.
   TEventID FetchEventID(HardEvent event) {
-    return static_cast<TEventID>(npu::unused_flag(npu::source_of(event), npu::target_of(event)));
+    TEventID id = 0;
+    const auto is_set = [event](TEventID one) {
+      return npu::is_set(npu::source_of(event), npu::target_of(event), one);
+    };
+    while (id < 7 && (is_taken(event, id) || is_set(id))) ++id;
+    return id;
   }
   template <HardEvent event>
   TEventID FetchEventID() {
@@ -277,7 +287,11 @@ class TPipe {
   }
 
  private:
-  std::array<uint8_t, 16> taken_{};
+  bool is_taken(HardEvent event, TEventID id) const {
+    return (taken_[static_cast<uint8_t>(event)] >> id & 1) != 0;
+  }
+
+  std::array<uint8_t, 16> taken_{};  // by event, a bit for each id
 };
 
 inline TPipe* GetTPipePtr() { return static_cast<TPipe*>(npu::pipe()); }

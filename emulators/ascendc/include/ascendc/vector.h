@@ -43,7 +43,7 @@ class Lanes {
  public:
   Lanes(uint64_t count, uint64_t per)
       : repeats_((count + per - 1) / per), per_(per), count_(count) {
-    fill({per, ~uint64_t{0}});
+    fill(per);
   }
   Lanes(Mask mask, uint64_t repeats, uint64_t per)
       : repeats_(repeats), per_(per), count_(repeats * per) {
@@ -56,7 +56,7 @@ class Lanes {
     require(mask.first <= per, parameter,
             "has a mask of " + std::to_string(mask.first) + " elements; a repeat has " +
                 std::to_string(per));
-    fill({mask.first, ~uint64_t{0}});
+    fill(mask.first);
   }
   uint64_t repeats() const { return repeats_; }
   uint64_t per() const { return per_; }
@@ -73,12 +73,8 @@ class Lanes {
   }
 
  private:
-  struct First {
-    uint64_t count, unused;
-  };
-  void fill(First first) {
-    for (uint64_t lane = 0; lane < first.count; ++lane)
-      bits_[lane / 64] |= uint64_t{1} << lane % 64;
+  void fill(uint64_t count) {
+    for (uint64_t lane = 0; lane < count; ++lane) bits_[lane / 64] |= uint64_t{1} << lane % 64;
   }
 
   uint64_t repeats_, per_, count_;
@@ -107,10 +103,9 @@ struct Operand {
     const uint64_t block = repeat * repeat_step + lane / fit * block_step;
     return tensor.data() + block * fit + lane % fit;
   }
-  void touch(const Lanes& lanes, bool writes, uint64_t alignment = block_bytes) const {
-    require(reinterpret_cast<uintptr_t>(tensor.data()) % alignment == 0, parameter,
-            "has a tensor at an address that is no multiple of " + std::to_string(alignment) +
-                " bytes");
+  void touch(const Lanes& lanes, bool writes) const {
+    require(reinterpret_cast<uintptr_t>(tensor.data()) % block_bytes == 0, parameter,
+            "has a tensor at an address that is no multiple of 32 bytes");
     require(!writes || block_step != 0, parameter, "has a step of 0 between blocks that it writes");
     const T *begin = nullptr, *end = nullptr;
     lanes.each([&](uint64_t repeat, uint64_t lane) {
