@@ -17,11 +17,13 @@ from opsmith.errors import BuildError, MissingDependencyError
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
 
-#: Matches what the compiler says of a part of Ascend C that the emulation does not have.
+#: Matches what the compiler says of a part of Ascend C that the emulation does not have. Its names
+#: begin with a capital letter, or are words of its macros; other names are the user's.
 _UNKNOWN = re.compile(
     r"^(?P<file>.+?):(?P<line>\d+):.*?error: "
     r"(?:static assertion failed: opsmith emulates (?P<no>.+)"
-    r"|'(?P<name>[\w:]+)' (?:was not declared|is not a member of '[\w:]+'|has not been declared))",
+    r"|'(?:AscendC::)?(?P<name>[A-Z]\w+)' (?:was not declared|is not a member of '[\w:]+'"
+    r"|has not been declared|does not name a type))",
     re.MULTILINE,
 )
 

@@ -114,3 +114,10 @@ def test_what_is_not_emulated_is_not_applicable_and_named(tmp_path, name, comput
     found = row(tripled(tmp_path, name, compute=compute))
     assert found.status == "not applicable"
     assert found.message.startswith(said)
+
+
+@pytest.mark.slow
+def test_a_name_of_the_users_that_nothing_declares_is_a_mistake(tmp_path):
+    found = row(tripled(tmp_path, "misspelt", compute="Muls(result, inn, T(3), size);"))
+    assert (found.status, found.code) == ("failed", "OPS-BUILD-FAILED")
+    assert "'inn' was not declared" in found.message

@@ -191,6 +191,10 @@ def total(x):
     return x.sum().expand(len(x))
 
 
+def greatest(x):
+    return x.max().expand(len(x))
+
+
 #: Right kernels of unusual form, and what is right.
 UNUSUAL = {
     **dict.fromkeys(
@@ -204,6 +208,7 @@ UNUSUAL = {
     ),
     "by_way_of_half": (of_sixteenths,),
     "sum_of_all": (total,),
+    "greatest_and_where": (greatest,),
     "chosen_by_bits": (above_half,),
 }
 

@@ -208,6 +208,35 @@ KERNEL(sum_of_all) {
   SAVE(out, b, n);
 }
 
+// The greatest elements of repeats, as values and as places, each in its order.
+KERNEL(greatest_and_where) {
+  BUFFERS()
+  Duplicate(a, 0.0f, kMost);
+  THEN(V, MTE2);
+  DataCopyPad(a, x, DataCopyExtParams{1, uint32_t(n) * 4, 0, 0, 0},
+              DataCopyPadExtParams<float>{true, 0, 0, 0});
+  THEN(MTE2, V);
+  WholeReduceMax(b, a, 64, 2, 1, 1, 8);
+  WholeReduceMax(b[16], a, 64, 2, 1, 1, 8, ReduceOrder::ORDER_INDEX_VALUE);
+  WholeReduceMax(b[32], a, 64, 2, 1, 1, 8, ReduceOrder::ORDER_ONLY_VALUE);
+  WholeReduceMax(b[48], a, 64, 2, 1, 1, 8, ReduceOrder::ORDER_ONLY_INDEX);
+  const LocalTensor<uint32_t> places = b.ReinterpretCast<uint32_t>();
+  bool same = true;
+  for (uint32_t repeat = 0; repeat < 2; ++repeat) {
+    const float value = b(2 * repeat);
+    const uint32_t place = places(2 * repeat + 1);
+    same = same && a(64 * repeat + place) == value && b(32 + repeat) == value;
+    same = same && b(16 + 2 * repeat + 1) == value && places(16 + 2 * repeat) == place;
+    same = same && places(48 + repeat) == place;
+  }
+  ReduceMax(c, a, c, n);
+  const float greatest = c.GetValue(0);
+  same = same && greatest == max(static_cast<float>(b(0)), static_cast<float>(b(2)));
+  Duplicate(b, same ? greatest : -1.0f, n);
+  THEN(V, MTE3);
+  SAVE(out, b, n);
+}
+
 // Comparisons as bits, and elements that they choose.
 KERNEL(chosen_by_bits) {
   BUFFERS()
@@ -294,6 +323,7 @@ void launch(const std::string& name, aclrtStream stream, GM_ADDR x, GM_ADDR out,
       ROW(scalars_between),
       ROW(by_way_of_half),
       ROW(sum_of_all),
+      ROW(greatest_and_where),
       ROW(chosen_by_bits),
       ROW(rows_with_room),
       ROW_OF_FOUR(sum_of_blocks),

@@ -87,6 +87,21 @@ T as_value(uint32_t index) {
   return value;
 }
 
+// Stores what was found as the result number `at`: a value, an index, or both.
+template <typename T>
+void put_found(const AscendC::LocalTensor<T>& to, uint64_t at, Found<T> found,
+               AscendC::ReduceOrder order) {
+  using Order = AscendC::ReduceOrder;
+  if (order == Order::ORDER_ONLY_VALUE) return put(to, at, found.value);
+  // An index alone has 32 bits, whatever the type of the values.
+  if (order == Order::ORDER_ONLY_INDEX) {
+    return put(to.template ReinterpretCast<uint32_t>(), at, found.index);
+  }
+  const uint64_t index_first = order == Order::ORDER_INDEX_VALUE;
+  put(to, 2 * at + index_first, found.value);
+  put(to, 2 * at + 1 - index_first, as_value<T>(found.index));
+}
+
 }  // namespace emulated::npu
 
 namespace AscendC {
@@ -99,19 +114,12 @@ namespace AscendC {
             ReduceOrder order = ReduceOrder::ORDER_VALUE_INDEX, Place place = here()) {           \
     NPU_TAKES(Name, half, float)                                                                  \
     npu::issue(npu::Queue::V, #Name, place);                                                      \
-    const bool both =                                                                             \
-        !std::is_same_v<npu::Reduce, npu::Sum> &&                                                 \
-        (order == ReduceOrder::ORDER_VALUE_INDEX || order == ReduceOrder::ORDER_INDEX_VALUE);     \
+    const bool sums = std::is_same_v<npu::Reduce, npu::Sum>;                                      \
     npu::reduce<npu::Reduce>(                                                                     \
         npu::Operand<T>{src, block_step, repeat_step}, npu::masked<T, mask_given>(mask, repeats), \
         npu::repeat_bytes / sizeof(T), [&](uint64_t repeat, uint64_t, npu::Found<T> found) {      \
-          const uint64_t at = repeat * dst_step * (both ? 2 : 1);                                 \
-          const T index = npu::as_value<T>(found.index);                                          \
-          const bool index_first =                                                                \
-              order == ReduceOrder::ORDER_INDEX_VALUE || order == ReduceOrder::ORDER_ONLY_INDEX;  \
-          npu::put(dst, at,                                                                       \
-                   index_first && !std::is_same_v<npu::Reduce, npu::Sum> ? index : found.value);  \
-          if (both) npu::put(dst, at + 1, index_first ? found.value : index);                     \
+          npu::put_found(dst, repeat * dst_step, found,                                           \
+                         sums ? ReduceOrder::ORDER_ONLY_VALUE : order);                           \
         });                                                                                       \
   }
 NPU_WHOLE(WholeReduceSum, Sum)
