@@ -270,6 +270,24 @@ void access_local(const Buffer& buffer, const char* at, uint64_t bytes, bool wri
   }
 }
 
+// The scalar unit writes by way of its core's cache, whose lines of 64 bytes go back whole.
+void check_line(const Watched& watched, const GlobalByte* bytes, uint64_t offset) {
+  constexpr uint64_t line = 64;
+  const uint64_t begin = offset / line * line, end = std::min(begin + line, watched.region.size);
+  for (uint64_t i = begin; i < end; ++i) {
+    const Issued& before = machine.issued[bytes[i].write];
+    if (bytes[i].write == 0 || before.queue != Queue::S || before.core == now().core ||
+        before.epoch < here().epoch) {
+      continue;
+    }
+    stop(race,
+         "a race: " + who(now()) + " writes " + watched.element(watched.region.data + offset) +
+             " into a cache line of 64 bytes, into which " + who(before) + " writes " +
+             watched.element(watched.region.data + i) + ": the line that goes back last stays",
+         now().place, "the other access", before.place);
+  }
+}
+
 void access_global(const char* at, uint64_t bytes, bool writes) {
   if (state().watcher == nullptr) return;
   Watched* watched = region_of(at);
@@ -290,6 +308,10 @@ void access_global(const char* at, uint64_t bytes, bool writes) {
   Pages& shadow =
       machine.global.try_emplace(watched, region.size * sizeof(GlobalByte)).first->second;
   auto* byte = reinterpret_cast<GlobalByte*>(shadow.data()) + (at - region.data);
+  if (writes && now().queue == Queue::S) {
+    const auto offset = static_cast<uint64_t>(at - region.data);
+    check_line(*watched, byte - offset, offset);
+  }
   const bool adds = writes && now().atomic != Atomic::none;
   for (const char* end = at + bytes; at < end; ++at, ++byte) {
     const bool unwritten = look(*byte, writes, [&] { return watched->element(at); });

@@ -177,6 +177,11 @@ PARAMETERS = {
     "not_all_synchronise": (copied, "NPU-ORDER", "waits in SyncAll for 1 blocks that have ended"),
     "sum_that_is_not_atomic": (fourfold, "NPU-RACE", "of the result, which .*SyncAll"),
     "sum_onto_what_nobody_wrote": (fourfold, "", "adds to element 0 of the result, which nothing"),
+    "numbers_in_one_cache_line": (
+        copied,
+        "NPU-RACE",
+        r"SetValue \(S of block \d\) writes element \d+ .* a cache line of 64 bytes, into which",
+    ),
     "atomic_to_the_end": (copied, "NPU-ORDER", "ends with copies still atomic"),
     "grid_of_nothing": (copied, "NPU-LAUNCH", "0 blocks; expected 1 to 65535"),
     "no_stream": (copied, "NPU-LAUNCH", r"on no stream: pass opsmith::npu_stream\(ctx\)"),

@@ -247,6 +247,13 @@ KERNEL(sum_onto_what_nobody_wrote) {
   SetAtomicNone();
 }
 
+KERNEL(numbers_in_one_cache_line) {
+  TENSORS()
+  const int32_t each = kWrong ? 25 : 16, first = GetBlockIdx() * each;
+  const int32_t end = GetBlockIdx() == 3 ? n : first + each;
+  for (int32_t i = first; i < end; ++i) out.SetValue(i, x.GetValue(i));  // FAULT
+}
+
 KERNEL(atomic_to_the_end) {
   BUFFERS()
   LOAD(a, x, n);
@@ -261,17 +268,29 @@ void launch(const std::string& name, aclrtStream stream, GM_ADDR x, GM_ADDR out,
   const Row table[] = {
 #define ROW(name) {#name, name<kWrong>}
 #define OF_FOUR(name) {#name, name<kWrong>, 4}
-      ROW(tensor_at_no_block),          ROW(copied_to_no_block),
-      ROW(copy_of_part_of_a_block),     ROW(too_many_repeats),
-      ROW(mask_of_more_than_a_repeat),  ROW(step_of_nothing),
-      ROW(tail_of_a_repeat_forgotten),  ROW(stride_of_a_repeat_in_bytes),
-      ROW(too_many_blocks_to_copy),     ROW(padding_of_more_than_a_block),
-      ROW(elements_cut_in_two),         ROW(offset_of_no_element),
-      ROW(offset_past_the_end),         ROW(compares_part_of_a_repeat),
-      ROW(compares_integers_by_order),  ROW(index_read_as_a_number),
-      OF_FOUR(parts_that_overlap),      OF_FOUR(all_write_the_same),
-      OF_FOUR(result_of_another_block), OF_FOUR(not_all_synchronise),
-      OF_FOUR(sum_that_is_not_atomic),  OF_FOUR(sum_onto_what_nobody_wrote),
+      ROW(tensor_at_no_block),
+      ROW(copied_to_no_block),
+      ROW(copy_of_part_of_a_block),
+      ROW(too_many_repeats),
+      ROW(mask_of_more_than_a_repeat),
+      ROW(step_of_nothing),
+      ROW(tail_of_a_repeat_forgotten),
+      ROW(stride_of_a_repeat_in_bytes),
+      ROW(too_many_blocks_to_copy),
+      ROW(padding_of_more_than_a_block),
+      ROW(elements_cut_in_two),
+      ROW(offset_of_no_element),
+      ROW(offset_past_the_end),
+      ROW(compares_part_of_a_repeat),
+      ROW(compares_integers_by_order),
+      ROW(index_read_as_a_number),
+      OF_FOUR(parts_that_overlap),
+      OF_FOUR(all_write_the_same),
+      OF_FOUR(result_of_another_block),
+      OF_FOUR(not_all_synchronise),
+      OF_FOUR(sum_that_is_not_atomic),
+      OF_FOUR(sum_onto_what_nobody_wrote),
+      OF_FOUR(numbers_in_one_cache_line),
       ROW(atomic_to_the_end),
   };
   for (const Row& row : table) {

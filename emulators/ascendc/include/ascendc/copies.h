@@ -246,6 +246,12 @@ void InitOutput(GlobalTensor<T> tensor, uint64_t size, T value = T(0), Place pla
   InitGlobalMemory(tensor, size, value, place);
 }
 
+enum class CacheLine : uint8_t { SINGLE_CACHE_LINE, ENTIRE_DATA_CACHE };
+enum class DcciDst : uint8_t { CACHELINE_ALL, CACHELINE_UB, CACHELINE_OUT, CACHELINE_ATOMIC };
+// A scalar access is seen at once here; what the cache of a core would hide is not emulated.
+template <typename T, CacheLine whole, DcciDst target = DcciDst::CACHELINE_ALL>
+void DataCacheCleanAndInvalid(const GlobalTensor<T>&) {}
+
 template <typename T>
 void SetAtomicAdd() {
   npu::atomic() = npu::Atomic::add;
