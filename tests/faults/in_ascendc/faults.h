@@ -46,20 +46,25 @@ constexpr uint32_t kMost = 128, kBytes = kMost * sizeof(float);
   SetFlag<HardEvent::from##_##to>(EVENT_ID0); \
   WaitFlag<HardEvent::from##_##to>(EVENT_ID0)
 
-// Copies by queues, with a step between that takes `in` and gives `result`.
+// By queues: all elements in, and all out of a tensor of results.
+#define COPY_IN(in)                                 \
+  LocalTensor<float> in = ins.AllocTensor<float>(); \
+  LOAD(in, x, n);                                   \
+  ins.EnQue(in);                                    \
+  in = ins.DeQue<float>()
+#define COPY_OUT(result)        \
+  outs.EnQue(result);           \
+  result = outs.DeQue<float>(); \
+  SAVE(out, result, n);         \
+  outs.FreeTensor(result)
+// Both, with a step between that takes `in` and gives `result`.
 #define BY_QUEUES(...)                                     \
   {                                                        \
-    LocalTensor<float> in = ins.AllocTensor<float>();      \
-    LOAD(in, x, n);                                        \
-    ins.EnQue(in);                                         \
-    in = ins.DeQue<float>();                               \
+    COPY_IN(in);                                           \
     LocalTensor<float> result = outs.AllocTensor<float>(); \
     __VA_ARGS__;                                           \
-    outs.EnQue(result);                                    \
     ins.FreeTensor(in);                                    \
-    result = outs.DeQue<float>();                          \
-    SAVE(out, result, n);                                  \
-    outs.FreeTensor(result);                               \
+    COPY_OUT(result);                                      \
   }
 
 using Kernel = void (*)(GM_ADDR, GM_ADDR, int32_t);

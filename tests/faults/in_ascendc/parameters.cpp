@@ -22,11 +22,8 @@ KERNEL(copied_to_no_block) {
   in = ins.DeQue<float>();
   LocalTensor<float> result = outs.AllocTensor<float>();
   Muls(result, in, 2.0f, n);
-  outs.EnQue(result);
   ins.FreeTensor(in);
-  result = outs.DeQue<float>();
-  SAVE(out, result, n);
-  outs.FreeTensor(result);
+  COPY_OUT(result);
 }
 
 KERNEL(copy_of_part_of_a_block) {
@@ -41,11 +38,8 @@ KERNEL(copy_of_part_of_a_block) {
   in = ins.DeQue<float>();
   LocalTensor<float> result = outs.AllocTensor<float>();
   Muls(result, in, 2.0f, n);
-  outs.EnQue(result);
   ins.FreeTensor(in);
-  result = outs.DeQue<float>();
-  SAVE(out, result, n);
-  outs.FreeTensor(result);
+  COPY_OUT(result);
 }
 
 KERNEL(too_many_repeats) {
@@ -98,11 +92,8 @@ KERNEL(padding_of_more_than_a_block) {
   in = ins.DeQue<float>();
   LocalTensor<float> result = outs.AllocTensor<float>();
   Muls(result, in, 2.0f, n);
-  outs.EnQue(result);
   ins.FreeTensor(in);
-  result = outs.DeQue<float>();
-  SAVE(out, result, n);
-  outs.FreeTensor(result);
+  COPY_OUT(result);
 }
 
 KERNEL(elements_cut_in_two) {

@@ -15,19 +15,13 @@ KERNEL(tensor_not_queued) {
   }
   LocalTensor<float> result = outs.AllocTensor<float>();
   Muls(result, in, 2.0f, n);  // FAULT
-  outs.EnQue(result);
   ins.FreeTensor(in);
-  result = outs.DeQue<float>();
-  SAVE(out, result, n);
-  outs.FreeTensor(result);
+  COPY_OUT(result);
 }
 
 KERNEL(result_not_queued) {
   QUEUES()
-  LocalTensor<float> in = ins.AllocTensor<float>();
-  LOAD(in, x, n);
-  ins.EnQue(in);
-  in = ins.DeQue<float>();
+  COPY_IN(in);
   LocalTensor<float> result = outs.AllocTensor<float>();
   Muls(result, in, 2.0f, n);
   ins.FreeTensor(in);
@@ -43,10 +37,7 @@ KERNEL(freed_through_another_queue) {
   QUEUES()
   TQue<TPosition::VECIN, 1> others;
   pipe.InitBuffer(others, 1, kBytes);
-  LocalTensor<float> in = ins.AllocTensor<float>();
-  LOAD(in, x, n);
-  ins.EnQue(in);
-  in = ins.DeQue<float>();
+  COPY_IN(in);
   LocalTensor<float> result = outs.AllocTensor<float>();
   Muls(result, in, 2.0f, n);
   outs.EnQue(result);
@@ -67,18 +58,12 @@ KERNEL(freed_twice) {
 
 KERNEL(used_after_it_was_freed) {
   QUEUES()
-  LocalTensor<float> in = ins.AllocTensor<float>();
-  LOAD(in, x, n);
-  ins.EnQue(in);
-  in = ins.DeQue<float>();
+  COPY_IN(in);
   if constexpr (kWrong) ins.FreeTensor(in);
   LocalTensor<float> result = outs.AllocTensor<float>();
   Muls(result, in, 2.0f, n);  // FAULT
   if constexpr (!kWrong) ins.FreeTensor(in);
-  outs.EnQue(result);
-  result = outs.DeQue<float>();
-  SAVE(out, result, n);
-  outs.FreeTensor(result);
+  COPY_OUT(result);
 }
 
 KERNEL(never_freed) {
@@ -107,11 +92,8 @@ KERNEL(taken_from_an_empty_queue) {
   in = ins.DeQue<float>();  // FAULT
   LocalTensor<float> result = outs.AllocTensor<float>();
   Muls(result, in, 2.0f, n);
-  outs.EnQue(result);
   ins.FreeTensor(in);
-  result = outs.DeQue<float>();
-  SAVE(out, result, n);
-  outs.FreeTensor(result);
+  COPY_OUT(result);
 }
 
 KERNEL(queued_twice) {
@@ -125,11 +107,8 @@ KERNEL(queued_twice) {
   in = deep.DeQue<float>();
   LocalTensor<float> result = outs.AllocTensor<float>();
   Muls(result, in, 2.0f, n);
-  outs.EnQue(result);
   deep.FreeTensor(in);
-  result = outs.DeQue<float>();
-  SAVE(out, result, n);
-  outs.FreeTensor(result);
+  COPY_OUT(result);
 }
 
 KERNEL(more_than_the_depth) {
@@ -146,20 +125,14 @@ KERNEL(more_than_the_depth) {
   second = deep.template DeQue<float>();
   LocalTensor<float> result = outs.AllocTensor<float>();
   Add(result, first, second, n);
-  outs.EnQue(result);
   deep.FreeTensor(first);
   deep.FreeTensor(second);
-  result = outs.DeQue<float>();
-  SAVE(out, result, n);
-  outs.FreeTensor(result);
+  COPY_OUT(result);
 }
 
 KERNEL(queued_elsewhere) {
   QUEUES()
-  LocalTensor<float> in = ins.AllocTensor<float>();
-  LOAD(in, x, n);
-  ins.EnQue(in);
-  in = ins.DeQue<float>();
+  COPY_IN(in);
   LocalTensor<float> result = outs.AllocTensor<float>();
   Muls(result, in, 2.0f, n);
   if constexpr (kWrong) {
@@ -182,11 +155,8 @@ KERNEL(freed_while_it_is_queued) {
   in = ins.DeQue<float>();
   LocalTensor<float> result = outs.AllocTensor<float>();
   Muls(result, in, 2.0f, n);
-  outs.EnQue(result);
   ins.FreeTensor(in);
-  result = outs.DeQue<float>();
-  SAVE(out, result, n);
-  outs.FreeTensor(result);
+  COPY_OUT(result);
 }
 
 KERNEL(copied_into_a_queue_of_results) {
@@ -201,11 +171,8 @@ KERNEL(copied_into_a_queue_of_results) {
   in = ins.template DeQue<float>();
   LocalTensor<float> result = outs.AllocTensor<float>();
   Muls(result, in, 2.0f, n);  // FAULT
-  outs.EnQue(result);
   ins.FreeTensor(in);
-  result = outs.DeQue<float>();
-  SAVE(out, result, n);
-  outs.FreeTensor(result);
+  COPY_OUT(result);
 }
 
 KERNEL(copied_out_of_a_queue_of_arguments) {
@@ -214,10 +181,7 @@ KERNEL(copied_out_of_a_queue_of_arguments) {
   TQue<kWrong ? TPosition::VECIN : TPosition::VECOUT, 1> outs;
   pipe.InitBuffer(ins, 1, kBytes);
   pipe.InitBuffer(outs, 1, kBytes);
-  LocalTensor<float> in = ins.AllocTensor<float>();
-  LOAD(in, x, n);
-  ins.EnQue(in);
-  in = ins.DeQue<float>();
+  COPY_IN(in);
   LocalTensor<float> result = outs.template AllocTensor<float>();
   Muls(result, in, 2.0f, n);
   outs.EnQue(result);
@@ -277,19 +241,13 @@ KERNEL(argument_past_the_end) {
   in = ins.DeQue<float>();
   LocalTensor<float> result = outs.AllocTensor<float>();
   Muls(result, in, 2.0f, n);
-  outs.EnQue(result);
   ins.FreeTensor(in);
-  result = outs.DeQue<float>();
-  SAVE(out, result, n);
-  outs.FreeTensor(result);
+  COPY_OUT(result);
 }
 
 KERNEL(result_past_the_end) {
   QUEUES()
-  LocalTensor<float> in = ins.AllocTensor<float>();
-  LOAD(in, x, n);
-  ins.EnQue(in);
-  in = ins.DeQue<float>();
+  COPY_IN(in);
   LocalTensor<float> result = outs.AllocTensor<float>();
   Muls(result, in, 2.0f, kMost);
   outs.EnQue(result);
