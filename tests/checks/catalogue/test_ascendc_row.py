@@ -104,6 +104,11 @@ def test_a_wrong_kernel_fails_by_its_cause_and_raises_where_it_is_called(tmp_pat
     [
         ("sorted", "Sort32(result, in, in, 1);", "opsmith does not emulate Sort32, at sorted.cpp"),
         (
+            "bitwise",
+            "And(result, in, in, size);",
+            "opsmith emulates no And of other elements than int16_t, uint16_t, at vector.h",
+        ),
+        (
             "masked",
             "Muls<T, false>(result, in, T(3), 8);",
             "opsmith emulates no count that SetVectorMask sets, at vector.h",

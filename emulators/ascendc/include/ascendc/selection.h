@@ -46,7 +46,7 @@ template <typename U, typename T>
 void compare(const AscendC::LocalTensor<U>& dst, const Operand<T>& a, const T* scalar,
              const Operand<T>& b, AscendC::CMPMODE mode, uint64_t repeats) {
   static_assert(is_one_of<T, half, float> || std::is_same_v<T, int32_t>,
-                "Compare takes half, float, int32_t");
+                "opsmith emulates no Compare of other elements than half, float, int32_t");
   require(!std::is_same_v<T, int32_t> || mode == AscendC::CMPMODE::EQ, parameter,
           "compares int32_t otherwise than by EQ");
   constexpr uint64_t per = repeat_bytes / sizeof(T);
@@ -76,7 +76,8 @@ uint64_t whole_repeats(uint64_t count) {
 template <typename T, typename U>
 void select(const Lanes& lanes, const Operand<T>& to, const AscendC::LocalTensor<U>& chosen,
             const Operand<T>& a, const T* scalar, const Operand<T>& b, AscendC::SELMODE mode) {
-  static_assert(is_one_of<T, half, float>, "Select takes half, float");
+  static_assert(is_one_of<T, half, float>,
+                "opsmith emulates no Select of other elements than half, float");
   const bool repeated = mode == AscendC::SELMODE::VSEL_CMPMASK_SPR;
   const auto* bits = reinterpret_cast<const uint8_t*>(chosen.data());
   const uint64_t per = lanes.per();
@@ -226,7 +227,8 @@ template <typename T, typename U>
 void GatherMask(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<U>& chosen,
                 bool counted, uint32_t mask, const GatherMaskParams& how, uint64_t& kept,
                 Place place = here()) {
-  static_assert(sizeof(T) == sizeof(U), "GatherMask takes bits as integers of the elements' size");
+  static_assert(sizeof(T) == sizeof(U),
+                "opsmith emulates no GatherMask by bits of another size than the elements");
   npu::issue(npu::Queue::V, "GatherMask", place);
   gather_mask(dst, src, counted, mask, how, kept, [&](uint64_t repeat, uint64_t i) {
     const auto* bits = reinterpret_cast<const uint8_t*>(chosen.data()) +

@@ -152,8 +152,9 @@ inline constexpr bool is_one_of = (std::is_same_v<T, Allowed> || ...);
 
 namespace AscendC {
 
-#define NPU_TAKES(Name, ...) \
-  static_assert(npu::is_one_of<T, __VA_ARGS__>, #Name " takes " #__VA_ARGS__);
+#define NPU_TAKES(Name, ...)                    \
+  static_assert(npu::is_one_of<T, __VA_ARGS__>, \
+                "opsmith emulates no " #Name " of other elements than " #__VA_ARGS__);
 
 inline constexpr uint64_t MASK_PLACEHOLDER = 0, FULL_MASK = ~uint64_t{0};
 template <typename T>
