@@ -1,4 +1,4 @@
-"""Faults of a published kernel in Ascend C, in a kernel of opsmith's own words. See README.md."""
+"""Declare an operator whose kernel in Ascend C has faults of a published one. See README.md."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any

@@ -1,4 +1,4 @@
-"""The compiler's options for Ascend C that runs on the CPU."""
+"""Choose the compiler's options for Ascend C that runs on the CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The row `ascendc-on-cpu`: what it decides of a kernel, and what it says that it cannot decide."""
+"""Have the row `ascendc-on-cpu` decide on kernels, and say what it cannot decide."""
 
 from pathlib import Path
 

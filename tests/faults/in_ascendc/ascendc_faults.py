@@ -1,4 +1,4 @@
-"""The planted faults of Ascend C kernels beside the same without them."""
+"""Plant faults in kernels in Ascend C, beside the same kernels without them."""
 
 import re
 from dataclasses import dataclass

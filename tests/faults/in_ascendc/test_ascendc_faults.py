@@ -1,4 +1,4 @@
-"""The emulation of Ascend C finds each planted fault, and none in the same kernel without it."""
+"""Have the emulation of Ascend C find each planted fault, and none in the kernel without it."""
 
 import pytest
 from ascendc_faults import GROUPS, RIGHT, phase_of

@@ -1,4 +1,4 @@
-"""The faults of a published kernel are found in the trophy, and none where it is mended."""
+"""Find the faults of a published kernel in the trophy, and none where it is mended."""
 
 import importlib.util
 from dataclasses import replace
