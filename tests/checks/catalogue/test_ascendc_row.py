@@ -104,6 +104,12 @@ def test_a_wrong_kernel_fails_by_its_cause_and_raises_where_it_is_called(tmp_pat
     [
         ("sorted", "Sort32(result, in, in, 1);", "opsmith does not emulate Sort32, at sorted.cpp"),
         (
+            "assembly",
+            'asm volatile("nop");',
+            "ascendc_row::assembly (npu): opsmith does not emulate this kernel: it has 'asm' in "
+            "code that opsmith does not read, at assembly.cpp:24",
+        ),
+        (
             "bitwise",
             "And(result, in, in, size);",
             "opsmith emulates no And of other elements than int16_t, uint16_t, at vector.h",

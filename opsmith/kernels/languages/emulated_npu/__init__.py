@@ -9,7 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from emulators.ascendc import compiling
+from emulators.cuda.own_code import UnreadableError
 from emulators.cuda.rewriting import rewrite_launches
+from opsmith.errors import MissingDependencyError
 from opsmith.kernels.languages.cpp import Cpp, argument_header, explainer, torch_adapter
 from opsmith.kernels.languages.emulated_cuda import Emulation, flags_for_lines, linked_with
 from opsmith.kernels.toolchain import compilers
@@ -47,10 +49,16 @@ class AscendCOnCpu(Emulation, Cpp):
         return unit, _BEGINS_WITH
 
     def require(self, source: KernelSource, *, torch: bool = True) -> None:
-        """Require a C++ compiler, and a parser that reads launches."""
+        """Require a C++ compiler, and a source whose launches the parser reads."""
         del torch
         compilers.find_compiler(source.what)
-        self.own_code(source)
+        try:
+            self.rewritten(self.own_code(source))
+        except UnreadableError as error:
+            raise MissingDependencyError(
+                f"{source.what}: opsmith does not emulate this kernel: it has {error}, at "
+                f"{error.path.name}:{error.line}"
+            ) from None
 
     def rewritten(self, code: OwnCode) -> str:
         """Return the source with its launches as calls."""
