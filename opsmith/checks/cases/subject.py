@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from opsmith import kernels
 from opsmith.compat.torch_dispatch import has_kernel
+from opsmith.errors import DeclarationError
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
 from opsmith.operators.adoption.adopted import AdoptedOperator
 from opsmith.operators.core.arguments import DTYPES, case_dtype, generic_dtype
 from opsmith.operators.core.operator import Kernel
-from opsmith.operators.core.registered_cases import named_arguments
+from opsmith.operators.core.source_location import where_written
 from opsmith.signature import Signature
 from opsmith.signature.dtype_variables import fit, parts
 
@@ -121,7 +122,22 @@ def registered(operator: Operator, dtype: str | None, seed: int) -> Iterable[dic
     asked = case_dtype(operator.signature, dtype)
     for function in operator.cases:
         for case in function(asked, seed):
-            named = named_arguments(operator.name, function, case)
+            named = _named_arguments(operator.name, function, case)
             arguments = operator.arguments((), named)
             if fit(generic_dtype(operator.signature, arguments), dtype):
                 yield arguments
+
+
+def _named_arguments(name: str, function: Callable[..., object], case: object) -> dict[str, Any]:
+    """Return a case that a function of `register_cases` yielded.
+
+    Raises:
+        DeclarationError: it is no mapping of arguments by name.
+    """
+    if not isinstance(case, Mapping):
+        raise DeclarationError(
+            f"{name}: register_cases: {where_written(function)}: a case is of type "
+            f"{type(case).__name__}, expected a dictionary of arguments by name, "
+            'e.g. {"x": x, "k": 2}.'
+        )
+    return dict(case)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from opsmith.errors import DeclarationError
 from opsmith.operators.core.source_location import where_written
 from opsmith.signature import Signature
-from opsmith.untyped import Value
 
 
 def checked_sizes(signature: Signature, sizes: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
@@ -58,18 +57,3 @@ def require_case_arguments(name: str, function: Callable[..., object]) -> None:
             f"dtype and a seed, but it does not take these: {error}. Write "
             f"{getattr(function, '__name__', 'cases')}(dtype, seed)."
         ) from None
-
-
-def named_arguments(name: str, function: Callable[..., object], case: object) -> dict[str, Value]:
-    """Return a case that a function of `register_cases` yielded.
-
-    Raises:
-        DeclarationError: it is no mapping of arguments by name.
-    """
-    if not isinstance(case, Mapping):
-        raise DeclarationError(
-            f"{name}: register_cases: {where_written(function)}: a case is of type "
-            f"{type(case).__name__}, expected a dictionary of arguments by name, "
-            'e.g. {"x": x, "k": 2}.'
-        )
-    return dict(case)

@@ -40,7 +40,7 @@ from opsmith.signature.sharding import sharding_rules
 if TYPE_CHECKING:
     from torch.distributed.tensor import DeviceMesh
 
-    from opsmith.operators.dispatch.ranks.sharding_plan import Move
+    from opsmith.checks.ranks.planned_moves import Move
     from opsmith.operators.dispatch.ranks.sharding_rules import ConcreteRule
 
 _MESHES = ((2,), (4,), (3,), (2, 2))
@@ -276,7 +276,8 @@ class _OneCase:
         rules: Sequence[ConcreteRule] | None,
         what: str,
     ) -> None:
-        from opsmith.operators.dispatch.ranks.sharding_plan import chosen_rules, planned_moves
+        from opsmith.checks.ranks.planned_moves import planned_moves
+        from opsmith.operators.dispatch.ranks.sharding_plan import chosen_rules
 
         signature = self.case.signature
         whole = self.case.make(HOST)
