@@ -45,7 +45,7 @@ def language_of(path: Path, api: str, qualname: str, asked: str = "") -> Languag
     if api not in apis:
         there = " and ".join(repr(known) for known in apis)
         raise DeclarationError(f"{qualname}: api={api!r}; there are {there}")
-    named = [language.asked for language in languages() if language.asked]
+    named = {language.asked: None for language in languages() if language.asked}
     if asked and asked not in named:
         there = " and ".join(map(repr, named))
         raise DeclarationError(

@@ -1,4 +1,4 @@
-// Operators on tensors of the device "cuda" fall back to the kernels of the CPU, on the same
+// Operators on tensors of the device fall back to the kernels of the CPU, on the same
 // memory.
 #include "device.h"
 
@@ -93,7 +93,7 @@ class Allocator final : public c10::Allocator {
 // --- tensors -----------------------------------------------------------------------------------
 
 using Keys = c10::DispatchKeySet;
-constexpr auto kDevice = c10::BackendComponent::CUDABit;
+constexpr auto kDevice = c10::toBackendComponent(kDeviceKey);
 constexpr auto kHost = c10::BackendComponent::CPUBit;
 
 void take_layout(c10::TensorImpl& to, const c10::TensorImpl& from) {
@@ -105,7 +105,7 @@ class DeviceTensor final : public c10::TensorImpl {
  public:
   DeviceTensor(const at::Tensor& host, Keys keys)
       : TensorImpl(c10::Storage(host.storage()), keys, host.dtype()) {
-    device_opt_ = c10::Device(c10::kCUDA, 0);
+    device_opt_ = c10::Device(kDeviceType, 0);
     take_layout(*this, *host.unsafeGetTensorImpl());
   }
   c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(const c10::VariableVersion& version,
@@ -131,7 +131,9 @@ class DeviceTensor final : public c10::TensorImpl {
   }
 };
 
-bool is_of_device(const at::Tensor& tensor) { return tensor.defined() && tensor.is_cuda(); }
+bool is_of_device(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.device().type() == kDeviceType;
+}
 
 std::string name_of(const at::Tensor& tensor) {
   std::ostringstream text;
@@ -173,9 +175,8 @@ class Arguments {
     const size_t count = op.schema().arguments().size();
     for (size_t i = stack.size() - count; i < stack.size(); ++i) stack[i] = convert(stack[i]);
     TORCH_CHECK(of_host_ == 0 || pairs_.empty() || of_both().count(op.schema().name()) != 0,
-                "Expected all tensors to be on the same device, but found at least two devices, "
-                "cuda:0 and cpu! (in ",
-                op.schema().name(), ")");
+                "Expected all tensors to be on the same device, but found at least two devices, ",
+                kDeviceName, ":0 and cpu! (in ", op.schema().name(), ")");
   }
 
   // Takes back sizes that the operator changed, and notes what it wrote.
@@ -221,7 +222,7 @@ class Arguments {
       return made;
     }
     if (value.isDevice()) {
-      to_host_ = !value.toDevice().is_cuda();
+      to_host_ = value.toDevice().type() != kDeviceType;
       return c10::Device(c10::kCPU);
     }
     return value;
@@ -242,7 +243,7 @@ class Arguments {
   }
 
   at::Tensor result(const at::Tensor& tensor) {
-    if (!tensor.defined() || to_host_ || tensor.is_cuda()) return tensor;
+    if (!tensor.defined() || to_host_ || is_of_device(tensor)) return tensor;
     bool is_view = false;
     for (const auto& [device, host] : pairs_) {
       if (host.is_same(tensor)) return device;
@@ -291,7 +292,8 @@ struct Running {
 
 void run_on_host(const c10::OperatorHandle& op, Keys, torch::jit::Stack* stack) {
   if (waits().count(op.schema().name()) != 0) host_reads_results();
-  if (op.schema().name() == "aten::copy_" && !(*stack)[stack->size() - 3].toTensor().is_cuda()) {
+  if (op.schema().name() == "aten::copy_" &&
+      !is_of_device((*stack)[stack->size() - 3].toTensor())) {
     host_reads_results();
   }
   const Unwatched unwatched;
@@ -307,23 +309,32 @@ void run_on_host(const c10::OperatorHandle& op, Keys, torch::jit::Stack* stack) 
   }
 }
 
-TORCH_LIBRARY_IMPL(_, CUDA, m) {
+TORCH_LIBRARY_IMPL(_, EMULATED_DEVICE, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
 }
 
-// PyTorch has a kernel of these for all devices, which looks for CUDA's own part.
-TORCH_LIBRARY_IMPL(aten, CUDA, m) {
+// PyTorch has a kernel of these for all devices, which looks for a device's own part.
+TORCH_LIBRARY_IMPL(aten, EMULATED_DEVICE, m) {
   for (const char* name : {"copy_", "_local_scalar_dense", "record_stream"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
   }
 }
 
-struct Guard final : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CUDA> {
-  c10::Device exchangeDevice(c10::Device) const override { return {c10::kCUDA, 0}; }
-  c10::Device getDevice() const override { return {c10::kCUDA, 0}; }
+// A process that emulates an NPU and calls from Python moves tensors by these.
+at::Tensor known_on_host(const at::Tensor& tensor) {
+  return is_of_device(tensor) ? on_host(tensor) : tensor;
+}
+TORCH_LIBRARY(opsmith_emulated, m) {
+  m.def("on_device(Tensor(a) tensor) -> Tensor(a)", on_device);
+  m.def("on_host(Tensor(a) tensor) -> Tensor(a)", known_on_host);
+}
+
+struct Guard final : c10::impl::NoOpDeviceGuardImpl<kDeviceType> {
+  c10::Device exchangeDevice(c10::Device) const override { return {kDeviceType, 0}; }
+  c10::Device getDevice() const override { return {kDeviceType, 0}; }
   c10::DeviceIndex deviceCount() const noexcept override { return 1; }
 };
-C10_REGISTER_GUARD_IMPL(CUDA, Guard)
+C10_REGISTER_GUARD_IMPL(EMULATED_DEVICE, Guard)
 
 }  // namespace
 

@@ -1,12 +1,21 @@
-// PyTorch's device "cuda" in a process without CUDA: its tensors lie in the memory that CUDA
-// threads are emulated in, and PyTorch's operators on them run on the CPU.
+// PyTorch's device "cuda", or another that EMULATED_DEVICE names, in a process without one: its
+// tensors lie in the memory that kernels are emulated in, and PyTorch's operators on them run on
+// the CPU.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 
+#ifndef EMULATED_DEVICE
+#define EMULATED_DEVICE CUDA
+#endif
+
 namespace emulated {
+
+inline constexpr c10::DeviceType kDeviceType = c10::DeviceType::EMULATED_DEVICE;
+inline constexpr c10::DispatchKey kDeviceKey = c10::DispatchKey::EMULATED_DEVICE;
+inline constexpr const char* kDeviceName = kDeviceType == c10::kCUDA ? "cuda" : "npu";
 
 // A tensor of the device, and one of the host: both are the same memory.
 at::Tensor on_device(const at::Tensor& host);

@@ -183,14 +183,15 @@ def _library_behind_torch(source: KernelSource, names: list[str]) -> Path:
         BuildError: the kernel does not compile.
         MissingDependencyError: the source uses what is not emulated.
     """
-    from opsmith.kernels.languages.emulated_cuda import device_library
+    from opsmith.kernels.languages.emulated_cuda import BehindTorch
 
-    signature = source.signature
-    source.language.require(source)
-    device = device_library("opsmith_torch_on_cpu", (_CALL,), (_INCLUDE,))
+    signature, language = source.signature, source.language
+    assert isinstance(language, BehindTorch)
+    language.require(source)
+    device = language.device_library("opsmith_torch_on_cpu", (_CALL,), (_INCLUDE,))
 
     def files() -> dict[str, str]:
-        text = render(_TORCH_TEMPLATE, signature, names=names)
+        text = render(_TORCH_TEMPLATE, signature, names=names, device=source.device_row.dlpack)
         return {f"{signature.name}_harness.cpp": text}
 
     headers = sorted(_INCLUDE.rglob("*.h"))
@@ -201,6 +202,6 @@ def _library_behind_torch(source: KernelSource, names: list[str]) -> Path:
         f"{signature.namespace}__{signature.name}__torch_on_cpu",
         Generated(key, files),
         torch="full",
-        what=f"{signature.qualname} (cuda, on the CPU)",
+        what=f"{source.what[:-1]}, on the CPU)",
         include_dirs=[_INCLUDE],
     )

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from opsmith.kernels.source import KernelSource
     from opsmith.kernels.toolchain.recipe import LinkedWith
 
+#: The `Language.asked` of Ascend C, and the suffixes of its files.
+ASKED = "ascendc"
+SUFFIXES = (".cpp", ".asc")
 _KEY = "PrivateUse1"  # torch_npu's
 _DEFAULT_ARCHITECTURE = "dav-2201"  # Atlas A2 and A3
 
@@ -26,18 +29,14 @@ class AscendC(Cpp):
     """The language Ascend C."""
 
     name = "Ascend C"
-    asked = "ascendc"
-    suffixes = (".cpp", ".asc")
+    asked = ASKED
+    suffixes = SUFFIXES
     emulates = "npu"
     compilers = MappingProxyType({"bisheng": lambda what: find_bisheng(what)})
 
     def check(self, source: KernelSource) -> None:
         """Refuse a kernel that is not for an NPU, or that C++ kernels do not support."""
-        if source.device_row.dispatch_key != _KEY:
-            raise DeclarationError(
-                f"{source.what}: Ascend C is for NPUs: register_kernel('npu', source=…, "
-                f"language={self.asked!r})"
-            )
+        require_npu(source)
         super().check(source)
 
     def require(self, source: KernelSource, *, torch: bool = True) -> None:
@@ -47,25 +46,47 @@ class AscendC(Cpp):
 
     def unit(self, source: KernelSource) -> Unit:
         """Return the unit of a source, compiled by bisheng with CANN's headers."""
-        home = _home(source.what)
-        bisheng = find_bisheng(source.what)
-        framework = home / "compiler" / "tikcpp" / "tikcfw"
-        include = (home / "include", framework, framework / "impl", framework / "interface")
-        return replace(
-            super().unit(source),
-            include_dirs=(*source.include_dirs, *include),
-            compiler=replace(bisheng, flags=("-xcce", f"--npu-arch={_architecture()}")),
-        )
+        return by_bisheng(super().unit(source), source.what)
 
     def beside(self, source: KernelSource) -> LinkedWith:
         """Return the options of C++, and CANN's runtime, which launches by bisheng's code call."""
-        beside = super().beside(source)
-        folder = _home(source.what) / "lib64"
-        runtime = [str(folder / f"lib{name}.so") for name in ("ascendcl", "runtime")]
-        return {**beside, "link_libraries": [*beside["link_libraries"], *runtime]}
+        return with_runtime(super().beside(source), source.what)
 
 
 LANGUAGE = AscendC()
+
+
+def require_npu(source: KernelSource) -> None:
+    """Refuse a kernel that is not for an NPU.
+
+    Raises:
+        DeclarationError: it is for another device.
+    """
+    if source.device_row.dispatch_key != _KEY:
+        raise DeclarationError(
+            f"{source.what}: Ascend C is for NPUs: register_kernel('npu', source=…, "
+            f"language={ASKED!r})"
+        )
+
+
+def by_bisheng(unit: Unit, what: str) -> Unit:
+    """Return a unit that bisheng compiles with CANN's headers; `what` is for messages."""
+    home = _home(what)
+    framework = home / "compiler" / "tikcpp" / "tikcfw"
+    include = (home / "include", framework, framework / "impl", framework / "interface")
+    flags = ("-xcce", f"--npu-arch={_architecture()}")
+    return replace(
+        unit,
+        include_dirs=(*unit.include_dirs, *include),
+        compiler=replace(find_bisheng(what), flags=flags),
+    )
+
+
+def with_runtime(beside: LinkedWith, what: str) -> LinkedWith:
+    """Return what an adapter is linked with, and CANN's runtime; `what` is for messages."""
+    folder = _home(what) / "lib64"
+    runtime = [str(folder / f"lib{name}.so") for name in ("ascendcl", "runtime")]
+    return {**beside, "link_libraries": [*beside["link_libraries"], *runtime]}
 
 
 def find_bisheng(what: str) -> Compiler:

@@ -39,7 +39,7 @@ class TorchLibrary(Language):
 
     name = "C++ or CUDA that registers itself"
     api = "torch"
-    suffixes = (".cpp", ".cc", ".cxx", ".c", _CUDA_SUFFIX)
+    suffixes: tuple[str, ...] = (".cpp", ".cc", ".cxx", ".c", _CUDA_SUFFIX)
     has_entry = False
 
     def check(self, source: KernelSource) -> None:

@@ -251,6 +251,8 @@ class NativeKernel:
         def build_then_run(*args: object, **kwargs: object) -> object:
             source.build()  # may fail; so keep the registered kernel until it has succeeded
             registration.withdraw_kernel(key)
+            if not kernel.validates:  # it registers itself for its own device, too
+                registration.withdraw_kernel(dispatch_key(source.device, operator.signature))
             kernel.library = registration.native(key, kernel)
             registration.native_autograd(operator)
             return operator.overload(*args, **kwargs)

@@ -133,8 +133,8 @@ c10::IValue read_value(Runtime& runtime, const c10::Type& type, bool optional) {
 
 void write_result(Runtime& runtime, int32_t position, const at::Tensor& result) {
   TORCH_CHECK(result.defined(), "the kernel returned an undefined tensor");
-  TORCH_CHECK(result.is_cuda(), "the kernel returned a tensor on ", result.device(),
-              " for tensors on cuda");
+  TORCH_CHECK(result.device().type() == emulated::kDeviceType, "the kernel returned a tensor on ",
+              result.device(), " for tensors on ", emulated::kDeviceName);
   const at::Tensor host = emulated::on_host(result).contiguous();
   const DLTensor* place = runtime.result(position, dtype_of(host.scalar_type()),
                                          static_cast<int32_t>(host.dim()), host.sizes().data());
@@ -151,8 +151,8 @@ void call(Runtime& runtime, const TorchOperator& named) {
   }
   const std::string name = std::string(named.ns) + "::" + named.name;
   const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), "");
-  TORCH_CHECK(op.hasKernelForDispatchKey(c10::DispatchKey::CUDA),
-              "the source registers no kernel of ", name, " for CUDA");
+  TORCH_CHECK(op.hasKernelForDispatchKey(emulated::kDeviceKey),
+              "the source registers no kernel of ", name, " for ", emulated::kDeviceKey);
   torch::jit::Stack stack;
   for (const c10::Argument& argument : op.schema().arguments()) {
     stack.push_back(read_value(runtime, *argument.type(), false));

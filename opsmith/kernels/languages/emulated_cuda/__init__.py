@@ -45,7 +45,7 @@ _SANITIZE = "-fsanitize="
 _WARP = "-DOPSMITH_WARP="
 USUAL_WARP = 32
 #: Stand in for PyTorch's headers that need CUDA or Python.
-_TORCH_INCLUDE = EMULATION / "torch_include"
+TORCH_INCLUDE = EMULATION / "torch_include"
 _DEVICE = EMULATION / "torch"
 _BLOCKS = "opsmith/detail/torch/library.h"
 _MODULES = "opsmith/detail/torch/module.h"
@@ -250,10 +250,68 @@ def find_obstacle(source: KernelSource) -> Obstacle | None:
     return source.language.obstacle(source)
 
 
-class _TorchCudaOnCpu(Emulation, TorchLibrary):
+class BehindTorch(Emulation, TorchLibrary):
+    """Do what every language of emulated sources with ``api="torch"`` does.
+
+    Attributes:
+        device_key: the dispatch key for which the sources register their kernels.
+    """
+
+    device_key: str
+
+    @abstractmethod
+    def runtime(self) -> Path:
+        """Build the library that all emulated kernels share, and return its path."""
+
+    def unit(self, source: KernelSource) -> Unit:
+        """Return the unit of the rewritten source."""
+        unit = super().unit(source)
+        whole = any(map(_WHOLE.search, unit.generated.render().values()))
+        defines = (*unit.defines, f"OPSMITH_DISPATCH_KEY={self.device_key}")
+        return replace(
+            unit, defines=(*defines, "OPSMITH_WHOLE_TORCH") if whole else defines, full_torch=True
+        )
+
+    def beside(self, source: KernelSource) -> LinkedWith:
+        """Return the options that link an adapter with the emulator's runtime."""
+        return {
+            "include_dirs": (INCLUDE,),
+            "defines": (),
+            "link_libraries": (*source.link_libraries, *linked_with(self.runtime())),
+        }
+
+    def device_library(
+        self, name: str, sources: tuple[Path, ...] = (), include_dirs: tuple[Path, ...] = ()
+    ) -> Path:
+        """Build a library with PyTorch's device of this language on the CPU, and return its path.
+
+        Args:
+            name: an identifier.
+            sources: further sources, which call operators on that device; see ``torch/device.h``.
+            include_dirs: their include folders.
+
+        Raises:
+            BuildError: the library does not compile.
+            MissingDependencyError: a program or library that building needs is missing.
+        """
+        what = f"PyTorch's device {self.device_key}, emulated"
+        return Recipe(
+            f"{name}_{self.device_key.lower()}",
+            [_DEVICE / "device.cpp", *sources],
+            include_dirs=[INCLUDE, RUNTIME, _DEVICE, *include_dirs],
+            defines=(f"EMULATED_DEVICE={self.device_key}",),
+            flags=("-O1", *flags_for_lines(what)),
+            link_libraries=linked_with(self.runtime()),
+            torch="full",
+            what=what,
+        ).build()
+
+
+class _TorchCudaOnCpu(BehindTorch):
     """The language of CUDA sources with ``api="torch"``, emulated on the CPU."""
 
     name = "CUDA that registers itself, on the CPU"
+    device_key = "CUDA"
 
     def plain(self, source: KernelSource) -> tuple[Unit, tuple[str, ...]]:
         """Return the unit of the source as it is, and the headers to include first."""
@@ -261,8 +319,8 @@ class _TorchCudaOnCpu(Emulation, TorchLibrary):
             name=f"{library_name(source)}_on_cpu",
             source=source.path,
             generated=Generated.of(None),
-            include_dirs=(_TORCH_INCLUDE, INCLUDE, *source.include_dirs),
-            defines=("OPSMITH_DISPATCH_KEY=CUDA", *_AS_PYTORCH),
+            include_dirs=(TORCH_INCLUDE, INCLUDE, *source.include_dirs),
+            defines=_AS_PYTORCH,
             flags=(
                 *(ALIASING, "-O1", "-w"),
                 *flags_for_lines(source.what),
@@ -271,70 +329,39 @@ class _TorchCudaOnCpu(Emulation, TorchLibrary):
             ),
             full_torch=True,
         )
-        return unit, (_BEFORE, _MODULES if is_module(source) else _BLOCKS)
+        return unit, (_BEFORE, registration_header(source))
 
-    def unit(self, source: KernelSource) -> Unit:
-        """Return the unit of the rewritten source."""
-        unit = super().unit(source)
-        whole = any(map(_WHOLE.search, unit.generated.render().values()))
-        return replace(unit, defines=(*unit.defines, "OPSMITH_WHOLE_TORCH")) if whole else unit
-
-    def beside(self, source: KernelSource) -> LinkedWith:
-        """Return the options that link an adapter with the emulator's runtime."""
-        library = runtime(())
-        return {
-            "include_dirs": (INCLUDE,),
-            "defines": (),
-            "link_libraries": (*source.link_libraries, *linked_with(library)),
-        }
+    def runtime(self) -> Path:
+        """Build the library that all emulated kernels share, and return its path."""
+        return runtime(())
 
 
 _TORCH_CUDA_ON_CPU = _TorchCudaOnCpu()
 
 
+def registration_header(source: KernelSource) -> str:
+    """Return the header to include before a source with ``api="torch"``."""
+    return _MODULES if is_module(source) else _BLOCKS
+
+
 def emulated_behind_torch(source: KernelSource) -> KernelSource:
     """Return a CUDA source with ``api="torch"`` as a source to compile for the CPU.
 
-    Its code reports every access to the runtime, and can be called by `device_library` only.
+    Its code reports every access to the runtime; `BehindTorch.device_library` calls it.
     """
     return replace(source, language=_TORCH_CUDA_ON_CPU)
 
 
 def unit_for_nvcc(source: KernelSource) -> Unit:
     """Return how nvcc compiles a source with ``api="torch"``, beside a PyTorch without CUDA."""
-    before = f"#include <{_MODULES if is_module(source) else _BLOCKS}>\n"
+    before = f"#include <{registration_header(source)}>\n"
     whole = ("OPSMITH_WHOLE_TORCH",) if _WHOLE.search(source_text(source.path)) else ()
     return Unit(
         name=f"{library_name(source)}_by_nvcc",
         source=source.path.resolve(),
         generated=Generated.of({"emulated/cuda.h": _REAL_CUDA, "before.h": before}),
-        include_dirs=(_TORCH_INCLUDE, *source.include_dirs),
+        include_dirs=(TORCH_INCLUDE, *source.include_dirs),
         defines=("OPSMITH_DISPATCH_KEY=CUDA", *whole),
         flags=("-include", "before.h", *source.flags),
         full_torch=True,
     )
-
-
-def device_library(name: str, sources: tuple[Path, ...], include_dirs: tuple[Path, ...]) -> Path:
-    """Build a library with PyTorch's device "cuda" on the CPU, and return its path.
-
-    Args:
-        name: an identifier.
-        sources: further sources, which call operators on that device; see ``torch/device.h``.
-        include_dirs: their include folders.
-
-    Raises:
-        BuildError: the library does not compile.
-        MissingDependencyError: a program or library that building needs is missing.
-    """
-    library = runtime(())
-    what = "PyTorch's CUDA device, emulated"
-    return Recipe(
-        name,
-        [_DEVICE / "device.cpp", *sources],
-        include_dirs=[INCLUDE, RUNTIME, _DEVICE, *include_dirs],
-        flags=("-O1", *flags_for_lines(what)),
-        link_libraries=linked_with(library),
-        torch="full",
-        what=what,
-    ).build()

@@ -5,48 +5,46 @@ The package `emulators.ascendc` has the headers and the runtime; launches become
 
 from __future__ import annotations
 
-from dataclasses import replace
+import ctypes
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emulators.ascendc import compiling
 from emulators.cuda.own_code import UnreadableError
 from emulators.cuda.rewriting import rewrite_launches
+from opsmith.compat.torch_library import destroy
 from opsmith.errors import MissingDependencyError
 from opsmith.kernels.languages.cpp import Cpp, argument_header, explainer, torch_adapter
-from opsmith.kernels.languages.emulated_cuda import Emulation, flags_for_lines, linked_with
+from opsmith.kernels.languages.emulated_cuda import (
+    TORCH_INCLUDE,
+    BehindTorch,
+    Emulation,
+    flags_for_lines,
+    linked_with,
+    registration_header,
+)
+from opsmith.kernels.languages.torch_library import SelfRegistering, library_name
 from opsmith.kernels.toolchain import compilers
 from opsmith.kernels.toolchain.devices import DEVICES
 from opsmith.kernels.toolchain.recipe import LinkedWith, Recipe
-from opsmith.kernels.toolchain.units import Unit
+from opsmith.kernels.toolchain.units import Generated, Unit
 
 if TYPE_CHECKING:
     from emulators.cuda.own_code import OwnCode
+    from opsmith.kernels.libraries.loaded_library import Library
     from opsmith.kernels.source import KernelSource
+    from opsmith.untyped import Value
 
 _BEGINS_WITH = ("opsmith/ascendc.h",)
 
 
-class AscendCOnCpu(Emulation, Cpp):
-    """The language Ascend C, emulated on the CPU."""
+class _OnCpu(Emulation):
+    """Do what both languages here do."""
 
-    name = "Ascend C on the CPU"
-
-    def plain(self, source: KernelSource) -> tuple[Unit, tuple[str, ...]]:
-        """Return the unit of the source as it is, and the header to include first."""
-        unit = Unit(
-            name=f"{source.signature.namespace}__{source.signature.name}",
-            source=source.path,
-            generated=argument_header(source),
-            include_dirs=(*compiling.INCLUDE, *source.include_dirs),
-            defines=DEVICES["cpu"].compile_definitions,
-            flags=(
-                *compiling.FLAGS,
-                *flags_for_lines(source.what),
-                *compiling.common_flags(source.flags),
-            ),
-            explain=explainer(source),
-        )
-        return unit, _BEGINS_WITH
+    def rewritten(self, code: OwnCode) -> str:
+        """Return the source with its launches as calls."""
+        return rewrite_launches(code)
 
     def require(self, source: KernelSource, *, torch: bool = True) -> None:
         """Require a C++ compiler, and a source whose launches the parser reads."""
@@ -60,24 +58,47 @@ class AscendCOnCpu(Emulation, Cpp):
                 f"{error.path.name}:{error.line}"
             ) from None
 
-    def rewritten(self, code: OwnCode) -> str:
-        """Return the source with its launches as calls."""
-        return rewrite_launches(code)
+
+def _flags(source: KernelSource) -> tuple[str, ...]:
+    lines = flags_for_lines(source.what)
+    return (*compiling.FLAGS, *lines, *compiling.common_flags(source.flags))
+
+
+def _runtime() -> Path:
+    return Recipe(
+        "opsmith_ascendc_on_cpu",
+        generated={"emulation.cpp": compiling.runtime_source()},
+        include_dirs=[*compiling.INCLUDE, *compiling.RUNTIME],
+        flags=("-O2", "-g1"),
+        torch="none",
+        what="the emulation of Ascend C",
+    ).build()
+
+
+class AscendCOnCpu(_OnCpu, Cpp):
+    """The language Ascend C, emulated on the CPU."""
+
+    name = "Ascend C on the CPU"
+
+    def plain(self, source: KernelSource) -> tuple[Unit, tuple[str, ...]]:
+        """Return the unit of the source as it is, and the header to include first."""
+        unit = Unit(
+            name=f"{source.signature.namespace}__{source.signature.name}",
+            source=source.path,
+            generated=argument_header(source),
+            include_dirs=(*compiling.INCLUDE, *source.include_dirs),
+            defines=DEVICES["cpu"].compile_definitions,
+            flags=_flags(source),
+            explain=explainer(source),
+        )
+        return unit, _BEGINS_WITH
 
     def beside(self, source: KernelSource) -> LinkedWith:
         """Return the options that link an adapter with the emulator's runtime."""
-        library = Recipe(
-            "opsmith_ascendc_on_cpu",
-            generated={"emulation.cpp": compiling.runtime_source()},
-            include_dirs=[*compiling.INCLUDE, *compiling.RUNTIME],
-            flags=("-O2", "-g1"),
-            torch="none",
-            what="the emulation of Ascend C",
-        ).build()
         return {
             "include_dirs": compiling.INCLUDE,
             "defines": DEVICES["cpu"].compile_definitions,
-            "link_libraries": (*source.link_libraries, *linked_with(library)),
+            "link_libraries": (*source.link_libraries, *linked_with(_runtime())),
         }
 
     def library(self, source: KernelSource) -> Recipe:
@@ -92,6 +113,64 @@ class AscendCOnCpu(Emulation, Cpp):
         )
 
 
+class _TorchAscendCOnCpu(_OnCpu, BehindTorch):
+    """The language of Ascend C with ``api="torch"``, emulated on the CPU."""
+
+    name = "Ascend C that registers itself, on the CPU"
+    device_key = "PrivateUse1"
+
+    def plain(self, source: KernelSource) -> tuple[Unit, tuple[str, ...]]:
+        """Return the unit of the source as it is, and the header to include first."""
+        unit = Unit(
+            name=f"{library_name(source)}_on_cpu",
+            source=source.path,
+            generated=Generated.of(None),
+            include_dirs=(TORCH_INCLUDE, *compiling.INCLUDE, *source.include_dirs),
+            flags=("-w", *_flags(source)),
+            full_torch=True,
+        )
+        return unit, (registration_header(source),)
+
+    def runtime(self) -> Path:
+        """Build the library that all emulated kernels share, and return its path."""
+        return _runtime()
+
+    def load(self, source: KernelSource, path: Path) -> Library:
+        """Load the library, beside PyTorch's device for NPUs on the CPU."""
+        ctypes.CDLL(str(self.device_library("opsmith_device")), ctypes.RTLD_GLOBAL)
+        loaded = super().load(source, path)
+        return _OnDevice(source.signature, source.device, source.what, loaded.path)
+
+
+@dataclass
+class _OnDevice(SelfRegistering):
+    """A library whose kernel is called with tensors of the CPU, as tensors on the NPU."""
+
+    def register(self) -> None:
+        """Make the kernel that of tensors on the CPU."""
+        from torch.library import Library
+
+        self._registration = Library(self.signature.namespace, "FRAGMENT")
+        self._registration.impl(self.signature.name, self._call, DEVICES["cpu"].dispatch_key)
+
+    def unregister(self) -> None:
+        """Undo the registration."""
+        destroy(self._registration)
+
+    def _call(self, *args: Value, **kwargs: Value) -> Value:
+        import torch
+
+        from opsmith.compat.torch_pytree import tree_map_only
+
+        moves = torch.ops.opsmith_emulated
+        packet = getattr(getattr(torch.ops, self.signature.namespace), self.signature.name)
+        args, kwargs = tree_map_only(torch.Tensor, moves.on_device, (args, kwargs))
+        with torch.no_grad():
+            returned = packet.default(*args, **kwargs)
+        return tree_map_only(torch.Tensor, moves.on_host, returned)
+
+
 def emulated(source: KernelSource) -> KernelSource:
     """Return a source of Ascend C as a source to compile for the CPU."""
-    return replace(source, language=AscendCOnCpu())
+    language = AscendCOnCpu() if source.language.has_entry else _TorchAscendCOnCpu()
+    return replace(source, language=language)
