@@ -106,10 +106,11 @@ kernelbench: .venv/installed
 	$(BIN)/python benchmarks/kernelbench/kernelbench.py --jobs $(JOBS) --verbose
 
 # Every check of every operator of the gallery, in every runtime: what a user would run. Then every
-# case of its tests. The kernel of add_custom is for NPUs: without one, nothing of it is looked at.
+# case of its tests.
 .PHONY: gallery
 gallery: .venv/installed
-	$(BIN)/opsmith check $(filter-out gallery/add_custom/%,$(GALLERY))
+	$(BIN)/opsmith check $(GALLERY)
+	$(BIN)/opsmith check gallery/bev_pool_v2/in_ascendc.py --check ascendc-on-cpu
 	$(BIN)/python -m pytest -n $(JOBS) -m 'long or slow or not slow' tests/gallery
 
 .PHONY: fuzz

@@ -1,0 +1,1 @@
+"""`norms::rms_norm` and its backward."""
