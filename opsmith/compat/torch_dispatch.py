@@ -54,6 +54,10 @@ ZERO_TENSOR: Untyped = torch._C.DispatchKey.ZeroTensor
 #: besides that of its library.
 META: Untyped = torch._C.DispatchKey.Meta
 
+#: Private: ``torch._C._EnablePythonDispatcher``. A block in which PyTorch's operators take symbolic
+#: sizes as they do in traces. Without it, some refuse them or turn them into numbers.
+as_in_traces: Untyped = torch._C._EnablePythonDispatcher
+
 #: Private: ``torch._C.DisableTorchFunctionSubclass``. A block in which tensor subclasses are
 #: treated as plain tensors. Without it, opsmith has no message for a subclass that refuses access.
 subclasses_as_tensors: Untyped = torch._C.DisableTorchFunctionSubclass

@@ -176,22 +176,15 @@ def noting_backend(graphs: list[object]) -> Untyped:
 
     The graphs of the backward are among them.
 
-    Private: ``torch._dynamo.backends.common.aot_autograd``, since 2.0. Without it, the row
-    ``sharding`` does not try torch.compile.
+    Private: ``torch._dynamo.backends.common.aot_autograd``, and ``boxed_nop`` of ``debugging``,
+    which runs a graph as it is. Without them, the row ``sharding`` does not try torch.compile.
     """
     from torch._dynamo.backends.common import aot_autograd
+    from torch._dynamo.backends.debugging import boxed_nop
 
-    def note(graph: Untyped, inputs: object) -> object:
-        del inputs
+    def note(graph: Untyped, inputs: list[Tensor]) -> object:
         graphs.append(graph)
-
-        def run(given: list[object]) -> object:
-            values = list(given)
-            given.clear()  # as compiled code does, whose arguments are to be freed early
-            return graph(*values)
-
-        run._boxed_call = True  # type: ignore[attr-defined]
-        return run
+        return boxed_nop(graph, inputs)
 
     return aot_autograd(fw_compiler=note, bw_compiler=note)
 

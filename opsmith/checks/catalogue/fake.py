@@ -14,6 +14,7 @@ from opsmith.checks.cases.layouts import LAYOUTS
 from opsmith.checks.cases.wanted import DYNAMIC_SIZES, Wanted
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial.trial import Trial
+from opsmith.compat.torch_dispatch import as_in_traces
 from opsmith.compat.torch_modules import FAKES
 from opsmith.compat.torch_tracing import fake_mode, named_source
 from opsmith.operators.core.arguments import (
@@ -94,10 +95,8 @@ def _compare(trial: Trial, case: Case, symbolic: _Sizes | None = None) -> None:
     signature = trial.signature
     arguments = case.make(trial.subject.device)
     returned = trial.call(arguments)
-    real, names = (
-        flatten(signature, returned, arguments),
-        output_names(signature, returned, arguments),
-    )
+    real = flatten(signature, returned, arguments)
+    names = output_names(signature, returned, arguments)
     # The shape environment creates symbols for sizes that only the data decides. A fake kernel
     # written by hand needs it too, if the declaration does not name these sizes.
     mode = fake_mode(shape_env=ShapeEnv(duck_shape=False), allow_non_fake_inputs=False)
@@ -107,7 +106,7 @@ def _compare(trial: Trial, case: Case, symbolic: _Sizes | None = None) -> None:
     }
     before = {name: value.shape for name, value in every_tensor_in(own)}
     try:
-        with mode:
+        with mode, as_in_traces():
             returned = trial.call(own)
     except Exception as error:
         raise Failure(f"the fake kernel {trial.raised(error)}", code="OPS-FAKE-RAISED") from error
