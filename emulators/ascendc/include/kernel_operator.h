@@ -2,7 +2,10 @@
 #pragma once
 
 #include <ascendc/copies.h>
+#include <ascendc/functions.h>
 #include <ascendc/launch.h>
 #include <ascendc/reductions.h>
 #include <ascendc/selection.h>
+#include <ascendc/shapes.h>
+#include <ascendc/sorting.h>
 #include <ascendc/vector.h>

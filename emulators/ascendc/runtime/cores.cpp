@@ -51,9 +51,7 @@ struct Core {
   std::deque<Buffer> buffers;
   uint64_t used = 0;
   std::map<FlagName, Flag> flags;
-  Atomic atomic = Atomic::none;
-  std::array<uint64_t, 2> mask{~uint64_t{0}, ~uint64_t{0}};
-  void* pipe = nullptr;
+  Registers registers;
   bool ended = false;
   Place waits_at;  // for SyncAll
 
@@ -118,7 +116,7 @@ void issue(Queue queue, const char* name, Place place) {
   if (queue == Queue::S) known[own] = core.issued[own];
   if (machine.issued.empty()) machine.issued.emplace_back();  // number 0: none
   machine.issued.push_back(
-      {core.number, ++core.issued[own], core.epoch, queue, core.atomic, name, place});
+      {core.number, ++core.issued[own], core.epoch, queue, core.registers.atomic, name, place});
 }
 
 Clock complete(Queue queue) {
@@ -361,11 +359,9 @@ void forget_buffers() {
   here().buffers.clear();
 }
 
-Atomic& atomic() { return here().atomic; }
-std::array<uint64_t, 2>& vector_mask() { return here().mask; }
+Registers& registers() { return here().registers; }
 uint32_t block_index() { return here().number; }
 uint32_t block_count() { return machine.launch->blocks; }
-void*& pipe() { return here().pipe; }
 
 // --- launches ----------------------------------------------------------------------------------
 
@@ -378,7 +374,7 @@ void check_end(const Core& core) {
     stop(order, block + " ends, and nothing waited for the flag " + shown(from, to, id),
          flag.place);
   }
-  if (core.atomic != Atomic::none) {
+  if (core.registers.atomic != Atomic::none) {
     stop(order, block + " ends with copies still atomic: SetAtomicNone() belongs behind them",
          machine.launch->place);
   }

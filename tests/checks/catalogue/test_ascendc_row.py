@@ -1,5 +1,6 @@
 """Have the row `ascendc-on-cpu` decide on kernels, and say what it cannot decide."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ __global__ __aicore__ void scale(GM_ADDR x_at, GM_ADDR out_at, int32_t n) {{
   TQue<TPosition::VECIN, 1> ins;
   TQue<TPosition::VECOUT, 1> outs;
   pipe.InitBuffer(ins, 2, 64 * sizeof(T));
-  pipe.InitBuffer(outs, 2, 64 * sizeof(T));
+  pipe.InitBuffer(outs, 2, 64 * sizeof(T)); {buffers}
   for (int32_t at = GetBlockIdx() * 64; at < n; at += GetBlockNum() * 64) {{
     const int32_t size = n - at < 64 ? n - at : 64;
     const DataCopyExtParams bytes{{1, static_cast<uint32_t>(size * sizeof(T)), 0, 0, 0}};
@@ -52,17 +53,29 @@ OPSMITH_KERNEL(ascendc_row, {name}, npu, float, opsmith::half)
 """
 WAIT = "ins.EnQue(in); in = ins.DeQue<T>();"
 COMPUTE = "Muls(result, in, T(3), size);"
+BUFFERS = "TBuf<> own, others; pipe.InitBuffer(own, 4096); pipe.InitBuffer(others, 4096);"
 
 
-def tripled(folder: Path, name: str, wait: str = WAIT, compute: str = COMPUTE) -> opsmith.Operator:
+def triple(x: Tensor) -> Tensor:
+    return x * 3
+
+
+def tripled(
+    folder: Path,
+    name: str,
+    wait: str = WAIT,
+    compute: str = COMPUTE,
+    buffers: str = "",
+    right: Callable[[Tensor], Tensor] = triple,
+) -> opsmith.Operator:
     @opsmith.op(f"ascendc_row::{name}", autograd="reference")
-    def triple(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
-        return x * 3
+    def operator(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        return right(x)
 
     source = folder / f"{name}.cpp"
-    source.write_text(SOURCE.format(name=name, wait=wait, compute=compute))
-    triple.register_kernel("npu", source=source, language="ascendc")
-    return triple
+    source.write_text(SOURCE.format(name=name, wait=wait, compute=compute, buffers=buffers))
+    operator.register_kernel("npu", source=source, language="ascendc")
+    return operator
 
 
 def row(operator: opsmith.Operator) -> checks.Row:
@@ -87,6 +100,57 @@ def test_a_right_kernel_passes_in_each_of_its_dtypes_and_runs_on_tensors_of_the_
     assert torch.equal(gradient, torch.full_like(x, 3))
 
 
+def sorted_by_64(x: Tensor) -> Tensor:
+    least = torch.full((-len(x) % 64,), -60000.0, dtype=x.dtype)
+    return torch.cat([x, least]).view(-1, 64).sort(descending=True).values.flatten()[: len(x)]
+
+
+#: What is right, and how a tile is computed. The reference is in float64 too.
+VALUES = {
+    "powers": (
+        lambda x: (x.abs() + 1) ** 2.5 + 2 ** x.clamp(-3, 3),
+        "auto a = own.Get<T>(), b = others.Get<T>(); Abs(a, in, size); Adds(a, a, T(1), size);"
+        "Duplicate(b, T(2.5), size); Power(result, a, b, size); Maxs(b, in, T(-3), size);"
+        "Mins(b, b, T(3), size); Power(b, T(2), b, size); Add(result, result, b, size);",
+    ),
+    "rests": (
+        lambda x: torch.fmod(x, 3),
+        "auto b = own.Get<T>(); Duplicate(b, T(3), size); Fmod(result, in, b, size);",
+    ),
+    "counted": (
+        triple,
+        "SetMaskCount(); SetVectorMask<T, MaskMode::COUNTER>(size);"
+        "Muls<T, false>(result, in, T(3), MASK_PLACEHOLDER, 1, {1, 1, 8, 8}); SetMaskNorm();"
+        "ResetMask();",
+    ),
+    "rows": (
+        triple,
+        "auto rows = own.Get<T>(); const uint32_t all = size, fit = 32 / sizeof(T);"
+        "const uint32_t from[] = {all, 1}, to[] = {all, fit};"
+        "Broadcast<T, 2, 1>(rows, in, to, from); Sum(result, rows, {all, fit, 3});",
+    ),
+    "sorts": (
+        sorted_by_64,
+        "auto a = own.Get<T>(), pairs = others.Get<T>(); auto places = "
+        "own.GetWithOffset<uint32_t>(64, 1024); Duplicate(a, T(-60000), 64);"
+        "Adds(a, in, T(0), size);"
+        "CreateVecIndex(places.template ReinterpretCast<int32_t>(), 0, 64);"
+        "auto buffer = own.GetWithOffset<T>(64, 2048);"
+        "Sort<T, true>(pairs, a, places, buffer, 2); Extract(a, places, pairs, 2);"
+        "Copy(result, a, 32, 2, {1, 1, 32 * sizeof(T) / 32, 32 * sizeof(T) / 32});",
+    ),
+}
+
+
+@pytest.mark.slow(cases=2)
+@pytest.mark.parametrize("name", VALUES)
+def test_values_are_those_of_the_reference(tmp_path, name):
+    right, compute = VALUES[name]
+    found = row(tripled(tmp_path, name, compute=compute, buffers=BUFFERS, right=right))
+    assert (found.status, found.message) == ("passed", "")
+    assert {sample.dtype for sample in found.samples} == {"float32", "float16"}
+
+
 @pytest.mark.slow
 def test_a_wrong_kernel_fails_by_its_cause_and_raises_where_it_is_called(tmp_path):
     operator = tripled(tmp_path, "hurried", wait="")
@@ -102,7 +166,7 @@ def test_a_wrong_kernel_fails_by_its_cause_and_raises_where_it_is_called(tmp_pat
 @pytest.mark.parametrize(
     ("name", "compute", "said"),
     [
-        ("sorted", "Sort32(result, in, in, 1);", "opsmith does not emulate Sort32, at sorted.cpp"),
+        ("greatest", "TopK(result, in, 1);", "opsmith does not emulate TopK, at greatest.cpp"),
         (
             "assembly",
             'asm volatile("nop");',
@@ -115,9 +179,16 @@ def test_a_wrong_kernel_fails_by_its_cause_and_raises_where_it_is_called(tmp_pat
             "opsmith emulates no And of other elements than int16_t, uint16_t, at vector.h",
         ),
         (
-            "masked",
-            "Muls<T, false>(result, in, T(3), 8);",
-            "opsmith emulates no count that SetVectorMask sets, at vector.h",
+            "repeated",
+            "const uint32_t one[] = {1}; auto all = result.template ReinterpretCast<int32_t>(); "
+            "Broadcast<int32_t, 1, 0>(all, all, one, one);",
+            "opsmith emulates no Broadcast of other elements than int8_t, uint8_t, half, float, "
+            "at vector.h",
+        ),
+        (
+            "cast",
+            "ScalarCast<float, int64_t, RoundMode::CAST_FLOOR>(1.5f);",
+            "opsmith emulates no Cast of a number by this mode, or to this type, at functions.h",
         ),
     ],
 )

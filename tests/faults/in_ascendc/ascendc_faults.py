@@ -31,7 +31,15 @@ def parameters(x: Float32[Tensor, "N"], fault: str, wrong: bool) -> Float32[Tens
     return x
 
 
+def rearranged(x: Float32[Tensor, "N"], fault: str, wrong: bool) -> Float32[Tensor, "N"]:
+    return x
+
+
 def unusual(x: Float32[Tensor, "N"], fault: str, wrong: bool) -> Float32[Tensor, "N"]:
+    return x
+
+
+def unusual_rows(x: Float32[Tensor, "N"], fault: str, wrong: bool) -> Float32[Tensor, "N"]:
     return x
 
 
@@ -85,6 +93,10 @@ def above_half(x):
 
 def where_it_is_greatest(x):
     return x.argmax().float().expand(len(x))
+
+
+def falling(x):
+    return x.sort(descending=True).values
 
 
 #: By name: what is right, the code, and the words.
@@ -186,6 +198,47 @@ PARAMETERS = {
     "grid_of_nothing": (copied, "NPU-LAUNCH", "0 blocks; expected 1 to 65535"),
     "no_stream": (copied, "NPU-LAUNCH", r"on no stream: pass opsmith::npu_stream\(ctx\)"),
 }
+REARRANGED = {
+    "sorted_before_it_is_copied": (falling, "NPU-RACE", r"Sort32 \(V .* reads .*MTE2_V"),
+    "indices_at_no_block": (falling, "NPU-PARAMETER", "Sort32 .* no multiple of 32 bytes"),
+    "sorted_too_often": (falling, "NPU-PARAMETER", "repeats 256 times; it takes at most 255"),
+    "sorted_without_room_for_places": (
+        falling,
+        "MEMORY-BOUNDS",
+        "Sort32 .* writes beside its memory: byte 512 of",
+    ),
+    "merged_over_its_lists": (falling, "NPU-PARAMETER", "a list into memory that it reads"),
+    "merged_of_one_list": (falling, "NPU-PARAMETER", "validBit 1; it is 3, 7 or 15"),
+    "merged_of_too_long_a_list": (falling, "NPU-PARAMETER", "list of 4096 pairs; .* most 4095"),
+    "list_of_half_a_pair": (falling, "NPU-PARAMETER", "a list at .* no multiple of 8 bytes"),
+    "merged_once_in_place_of_twice": (falling, "", "merges once, not 2 times: it repeats with fo"),
+    "merged_until_a_list_ends": (falling, "", ""),
+    "pairs_read_as_values": (falling, "", ""),
+    "repeats_two_columns": (first, "NPU-PARAMETER", "has 2 elements in dimension 1, to be 128"),
+    "repeats_more_rows_than_there_are": (
+        first,
+        "NPU-PARAMETER",
+        "has 1 elements in dimension 0, to be 2; it repeats 1 in dimension 1 alone",
+    ),
+    "repeats_a_row_of_no_block": (first, "NPU-PARAMETER", "a row of 4 elements, which fill no"),
+    "repeats_over_its_source": (first, "NPU-PARAMETER", "result that overlaps with its argument"),
+    "repeated_past_the_end": (first, "MEMORY-BOUNDS", "Broadcast .* writes beside its memory"),
+    "rows_without_room_to_a_block": (
+        first,
+        "NPU-PARAMETER",
+        "rows of 5 elements that are 5 apart; expected 8, which fill a multiple of 32 bytes",
+    ),
+    "summed_over_its_rows": (first, "NPU-PARAMETER", "Sum .* result that overlaps with its arg"),
+    "copied_with_too_long_a_step": (doubled, "NPU-PARAMETER", "step of more than 4095 blocks"),
+    "copied_within_and_not_waited_for": (copied, "NPU-RACE", r"Copy \(V .*V_MTE3"),
+    "whole_tensors_of_unlike_size": (copied, "MEMORY-BOUNDS", "Add .* reads beside its memory"),
+    "count_given_as_a_mask": (doubled, "NPU-PARAMETER", "takes -1 elements; the unified buffer"),
+    "counts_to_the_end": (doubled, "", ""),
+    "mask_that_a_count_resets": (doubled, "", ""),
+    "mode_that_a_count_resets": (doubled, "NPU-PARAMETER", "mask of 100 elements; a repeat has"),
+    "count_beside_a_mask": (doubled, "NPU-PARAMETER", "SetVectorMask, and a count that is not 1"),
+    "count_below_zero": (doubled, "NPU-PARAMETER", "takes -28 elements; the unified buffer has"),
+}
 
 
 def of_sixteenths(x):
@@ -215,6 +268,15 @@ UNUSUAL = {
     "sum_of_all": (total,),
     "greatest_and_where": (greatest,),
     "chosen_by_bits": (above_half,),
+}
+UNUSUAL_ROWS = {
+    "rows_by_operators": (copied,),
+    "counted_with_steps": (copied,),
+    "gathered_by_repeats": (copied,),
+    "rows_repeated_and_summed": (copied,),
+    "powers_and_rests": (copied,),
+    "sorted_in_two_ways": (falling,),
+    "merged_step_by_step": (falling,),
 }
 
 
@@ -294,5 +356,9 @@ GROUPS = (
     ),
     Kernels(signature_of(queues, "ascendc_faults::queues"), QUEUES),
     Kernels(signature_of(parameters, "ascendc_faults::parameters"), PARAMETERS),
+    Kernels(signature_of(rearranged, "ascendc_faults::rearranged"), REARRANGED),
 )
-RIGHT = Kernels(signature_of(unusual, "ascendc_faults::unusual"), UNUSUAL)
+RIGHT = (
+    Kernels(signature_of(unusual, "ascendc_faults::unusual"), UNUSUAL),
+    Kernels(signature_of(unusual_rows, "ascendc_faults::unusual_rows"), UNUSUAL_ROWS),
+)

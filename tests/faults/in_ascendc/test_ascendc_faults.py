@@ -5,7 +5,7 @@ from ascendc_faults import GROUPS, RIGHT, phase_of
 
 #: Each has an order of its own, and memory that begins otherwise.
 PHASES = [phase_of(1), phase_of(2, 0x7F)]
-IDS = ["orders", "orders of the source alone", "queues", "parameters"]
+IDS = ["orders", "orders of the source alone", "queues", "parameters", "rearranged"]
 
 
 @pytest.mark.slow(cases=2)  # each group is a library
@@ -21,6 +21,7 @@ def test_a_fault_is_found_in_every_order_and_named_with_its_line_and_its_twin_is
 
 
 @pytest.mark.slow
-def test_right_kernels_of_unusual_form_are_not_flagged():
-    said = {name: RIGHT.said_of_right(name, phase) for name in RIGHT.faults for phase in PHASES}
+@pytest.mark.parametrize("group", RIGHT, ids=["queues and flags", "rows"])
+def test_right_kernels_of_unusual_form_are_not_flagged(group):
+    said = {name: group.said_of_right(name, phase) for name in group.faults for phase in PHASES}
     assert {name: words for name, words in said.items() if words} == {}

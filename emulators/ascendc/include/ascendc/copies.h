@@ -19,6 +19,7 @@ struct DataCopyExtParams {
   uint32_t blockLen = 0;
   uint32_t srcStride = 0;
   uint32_t dstStride = 0;
+  uint32_t rsv = 0;
 
   DataCopyExtParams() = default;
   // Of five numbers, so that four are those of DataCopyParams.
@@ -60,33 +61,28 @@ void require_aligned(const T* at, uint64_t bytes, const char* what) {
 
 template <typename T>
 void store(T* to, const T* from, uint64_t count) {
+  const Atomic how = registers().atomic;
   for (uint64_t i = 0; i < count; ++i) {
-    switch (atomic()) {
-      case Atomic::none:
-        to[i] = from[i];
-        break;
-      case Atomic::add:
-        to[i] = static_cast<T>(to[i] + from[i]);
-        break;
-      case Atomic::max:
-        to[i] = to[i] < from[i] ? from[i] : to[i];
-        break;
-      case Atomic::min:
-        to[i] = from[i] < to[i] ? from[i] : to[i];
-        break;
-    }
+    const T x = from[i], held = to[i];
+    const bool takes = how == Atomic::none || (how == Atomic::max ? held < x : x < held);
+    to[i] = how == Atomic::add ? static_cast<T>(held + x) : takes ? x : held;
   }
 }
 
-// Copies rows. A buffer that is null is global memory.
-template <typename T>
-void copy(const Buffer* to_buffer, T* to, const Buffer* from_buffer, const T* from, Rows rows) {
+// Copies rows.
+template <typename Dst, typename Src>
+void copy(const Dst& dst, const Src& src, Rows rows) {
+  using T = typename Dst::PrimType;
+  if (dst.buffer() != nullptr) require_aligned(dst.data(), block_bytes, "a destination");
+  if (src.buffer() != nullptr) require_aligned(src.data(), block_bytes, "a source");
+  T* to = dst.data();
+  const T* from = src.data();
   const uint64_t count = rows.bytes / sizeof(T);
   require(rows.bytes % sizeof(T) == 0, parameter, "copies parts of elements");
   for (uint64_t row = 0; row < rows.count && count != 0; ++row) {
-    reads(from_buffer, from, rows.bytes);
-    writes(to_buffer, to, rows.bytes);
-    if (to_buffer == nullptr) {
+    reads(src.buffer(), from, rows.bytes);
+    writes(dst.buffer(), to, rows.bytes);
+    if (dst.buffer() == nullptr) {
       store(to, from, count);
     } else {
       std::memmove(to, from, rows.bytes);
@@ -125,53 +121,23 @@ void check_ranges(const How& how) {
 
 namespace AscendC {
 
-template <typename T>
-void DataCopy(const LocalTensor<T>& dst, const GlobalTensor<T>& src, const DataCopyParams& how,
-              Place place = here()) {
-  npu::issue(npu::Queue::MTE2, "DataCopy", place);
-  npu::check_ranges(how);
-  npu::require_aligned(dst.data(), npu::block_bytes, "a destination");
-  npu::copy(dst.buffer(), dst.data(), nullptr, src.GetPhyAddr(), npu::whole_blocks(how));
-}
-template <typename T>
-void DataCopy(const GlobalTensor<T>& dst, const LocalTensor<T>& src, const DataCopyParams& how,
-              Place place = here()) {
-  npu::issue(npu::Queue::MTE3, "DataCopy", place);
-  npu::check_ranges(how);
-  npu::require_aligned(src.data(), npu::block_bytes, "a source");
-  npu::copy<T>(nullptr, dst.GetPhyAddr(), src.buffer(), src.data(), npu::whole_blocks(how));
-}
-template <typename T>
-void DataCopy(const LocalTensor<T>& dst, const LocalTensor<T>& src, const DataCopyParams& how,
-              Place place = here()) {
-  npu::issue(npu::Queue::V, "DataCopy", place);
-  npu::check_ranges(how);
-  npu::require_aligned(dst.data(), npu::block_bytes, "a destination");
-  npu::require_aligned(src.data(), npu::block_bytes, "a source");
-  npu::copy<T>(dst.buffer(), dst.data(), src.buffer(), src.data(), npu::whole_blocks(how));
-}
-template <typename T>
-void DataCopy(const LocalTensor<T>& dst, const GlobalTensor<T>& src, uint32_t count,
-              Place place = here()) {
-  npu::issue(npu::Queue::MTE2, "DataCopy", place);
-  npu::require_aligned(dst.data(), npu::block_bytes, "a destination");
-  npu::copy(dst.buffer(), dst.data(), nullptr, src.GetPhyAddr(), npu::one_row<T>(count));
-}
-template <typename T>
-void DataCopy(const GlobalTensor<T>& dst, const LocalTensor<T>& src, uint32_t count,
-              Place place = here()) {
-  npu::issue(npu::Queue::MTE3, "DataCopy", place);
-  npu::require_aligned(src.data(), npu::block_bytes, "a source");
-  npu::copy<T>(nullptr, dst.GetPhyAddr(), src.buffer(), src.data(), npu::one_row<T>(count));
-}
-template <typename T>
-void DataCopy(const LocalTensor<T>& dst, const LocalTensor<T>& src, uint32_t count,
-              Place place = here()) {
-  npu::issue(npu::Queue::V, "DataCopy", place);
-  npu::require_aligned(dst.data(), npu::block_bytes, "a destination");
-  npu::require_aligned(src.data(), npu::block_bytes, "a source");
-  npu::copy<T>(dst.buffer(), dst.data(), src.buffer(), src.data(), npu::one_row<T>(count));
-}
+#define NPU_COPY(queue, Dst, Src)                                                             \
+  template <typename T>                                                                       \
+  void DataCopy(const Dst<T>& dst, const Src<T>& src, const DataCopyParams& how,              \
+                Place place = here()) {                                                       \
+    npu::issue(npu::Queue::queue, "DataCopy", place);                                         \
+    npu::check_ranges(how);                                                                   \
+    npu::copy(dst, src, npu::whole_blocks(how));                                              \
+  }                                                                                           \
+  template <typename T>                                                                       \
+  void DataCopy(const Dst<T>& dst, const Src<T>& src, uint32_t count, Place place = here()) { \
+    npu::issue(npu::Queue::queue, "DataCopy", place);                                         \
+    npu::copy(dst, src, npu::one_row<T>(count));                                              \
+  }
+NPU_COPY(MTE2, LocalTensor, GlobalTensor)
+NPU_COPY(MTE3, GlobalTensor, LocalTensor)
+NPU_COPY(V, LocalTensor, LocalTensor)
+#undef NPU_COPY
 
 template <typename T, typename How, typename Padding>
 void pad_copy(const LocalTensor<T>& dst, const GlobalTensor<T>& src, const How& how,
@@ -201,37 +167,29 @@ void pad_copy(const LocalTensor<T>& dst, const GlobalTensor<T>& src, const How& 
     std::memcpy(to + left, source, how.blockLen);
   }
 }
-template <typename T>
-void DataCopyPad(const LocalTensor<T>& dst, const GlobalTensor<T>& src,
-                 const DataCopyExtParams& how, const DataCopyPadExtParams<T>& padding,
-                 Place place = here()) {
-  pad_copy(dst, src, how, padding, place);
-}
-template <typename T>
-void DataCopyPad(const LocalTensor<T>& dst, const GlobalTensor<T>& src, const DataCopyParams& how,
-                 const DataCopyPadParams& padding, Place place = here()) {
-  pad_copy(dst, src, how, padding, place);
-}
 template <typename T, typename How>
 void copy_out(const GlobalTensor<T>& dst, const LocalTensor<T>& src, const How& how, Place place) {
   npu::issue(npu::Queue::MTE3, "DataCopyPad", place);
   npu::check_ranges(how);
-  npu::require_aligned(src.data(), npu::block_bytes, "a source");
-  npu::copy<T>(nullptr, dst.GetPhyAddr(), src.buffer(), src.data(),
-               {how.blockCount, how.blockLen,
-                npu::rounded_up(how.blockLen) + how.srcStride * npu::block_bytes,
-                uint64_t{how.blockLen} + how.dstStride});
+  npu::copy(dst, src,
+            {how.blockCount, how.blockLen,
+             npu::rounded_up(how.blockLen) + how.srcStride * npu::block_bytes,
+             uint64_t{how.blockLen} + how.dstStride});
 }
-template <typename T>
-void DataCopyPad(const GlobalTensor<T>& dst, const LocalTensor<T>& src,
-                 const DataCopyExtParams& how, Place place = here()) {
-  copy_out(dst, src, how, place);
-}
-template <typename T>
-void DataCopyPad(const GlobalTensor<T>& dst, const LocalTensor<T>& src, const DataCopyParams& how,
-                 Place place = here()) {
-  copy_out(dst, src, how, place);
-}
+#define NPU_PAD(How, Padding)                                                             \
+  template <typename T>                                                                   \
+  void DataCopyPad(const LocalTensor<T>& dst, const GlobalTensor<T>& src, const How& how, \
+                   const Padding& padding, Place place = here()) {                        \
+    pad_copy(dst, src, how, padding, place);                                              \
+  }                                                                                       \
+  template <typename T>                                                                   \
+  void DataCopyPad(const GlobalTensor<T>& dst, const LocalTensor<T>& src, const How& how, \
+                   Place place = here()) {                                                \
+    copy_out(dst, src, how, place);                                                       \
+  }
+NPU_PAD(DataCopyParams, DataCopyPadParams)
+NPU_PAD(DataCopyExtParams, DataCopyPadExtParams<T>)
+#undef NPU_PAD
 
 // Fills global memory, and waits until it is filled.
 template <typename T>
@@ -252,19 +210,16 @@ enum class DcciDst : uint8_t { CACHELINE_ALL, CACHELINE_UB, CACHELINE_OUT, CACHE
 template <typename T, CacheLine whole, DcciDst target = DcciDst::CACHELINE_ALL>
 void DataCacheCleanAndInvalid(const GlobalTensor<T>&) {}
 
-template <typename T>
-void SetAtomicAdd() {
-  npu::atomic() = npu::Atomic::add;
-}
-template <typename T>
-void SetAtomicMax() {
-  npu::atomic() = npu::Atomic::max;
-}
-template <typename T>
-void SetAtomicMin() {
-  npu::atomic() = npu::Atomic::min;
-}
-inline void SetAtomicNone() { npu::atomic() = npu::Atomic::none; }
-inline void DisableDmaAtomic() { npu::atomic() = npu::Atomic::none; }
+#define NPU_ATOMIC(Name, what)                   \
+  template <typename T>                          \
+  void Name() {                                  \
+    npu::registers().atomic = npu::Atomic::what; \
+  }
+NPU_ATOMIC(SetAtomicAdd, add)
+NPU_ATOMIC(SetAtomicMax, max)
+NPU_ATOMIC(SetAtomicMin, min)
+#undef NPU_ATOMIC
+inline void SetAtomicNone() { npu::registers().atomic = npu::Atomic::none; }
+inline void DisableDmaAtomic() { npu::registers().atomic = npu::Atomic::none; }
 
 }  // namespace AscendC

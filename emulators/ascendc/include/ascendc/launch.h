@@ -19,8 +19,7 @@
 #define likely(holds) (holds)
 #define unlikely(holds) (holds)
 // The tiling of an operator project: whoever includes its kernel defines the struct and the key.
-#define GET_TILING_DATA_WITH_STRUCT(Type, name, at) \
-  const Type& name = *reinterpret_cast<const Type*>(at)
+#define GET_TILING_DATA_WITH_STRUCT(Type, name, at) Type name = *reinterpret_cast<const Type*>(at)
 #define GET_TILING_DATA(name, at) GET_TILING_DATA_WITH_STRUCT(OPSMITH_TILING, name, at)
 #define TILING_KEY_IS(key) (OPSMITH_TILING_KEY == (key))
 

@@ -81,15 +81,19 @@ OPSMITH_EMULATED_EXPORT void forget_buffers();
 
 // What a copy into global memory does to it.
 enum class Atomic : uint8_t { none, add, max, min };
-OPSMITH_EMULATED_EXPORT Atomic& atomic();
-
-// The elements of a repeat that take part where an instruction names none.
-OPSMITH_EMULATED_EXPORT std::array<uint64_t, 2>& vector_mask();
+// What instructions read besides their arguments.
+struct Registers {
+  Atomic atomic = Atomic::none;
+  // The elements of a repeat that take part; in counter mode the first number says how many of all.
+  std::array<uint64_t, 2> mask{~uint64_t{0}, ~uint64_t{0}};
+  bool counter_mode = false;
+  std::array<uint16_t, 4> merged{};  // of each list, how many pairs the last MrgSort took
+  void* pipe = nullptr;              // the core's TPipe
+};
+OPSMITH_EMULATED_EXPORT Registers& registers();
 
 OPSMITH_EMULATED_EXPORT uint32_t block_index();
 OPSMITH_EMULATED_EXPORT uint32_t block_count();
-// The core's TPipe.
-OPSMITH_EMULATED_EXPORT void*& pipe();
 
 struct Launch {
   uint32_t blocks;

@@ -47,44 +47,22 @@ inline Queue target_of(AscendC::HardEvent event) {
   return static_cast<Queue>(static_cast<uint8_t>(event) % queues);
 }
 
+inline void flag(bool sets, Queue from, Queue to, int32_t id, Place place) {
+  issue(sets ? from : to, sets ? "SetFlag" : "WaitFlag", place);
+  (sets ? set_flag : wait_flag)(from, to, id);
+}
+
 }  // namespace emulated::npu
 
-namespace AscendC {
-
-template <HardEvent event>
-void SetFlag(int32_t id, Place place = here()) {
-  npu::issue(npu::source_of(event), "SetFlag", place);
-  npu::set_flag(npu::source_of(event), npu::target_of(event), id);
-}
-template <HardEvent event>
-void WaitFlag(int32_t id, Place place = here()) {
-  npu::issue(npu::target_of(event), "WaitFlag", place);
-  npu::wait_flag(npu::source_of(event), npu::target_of(event), id);
-}
-
-template <pipe_t pipe>
-void PipeBarrier() {
-  static_assert(pipe != PIPE_S, "PipeBarrier<PIPE_S> does not exist: the scalar unit is in order");
-  if constexpr (pipe == PIPE_ALL) {
-    npu::barrier_of_all();
-  } else {
-    npu::barrier(static_cast<npu::Queue>(pipe));
-  }
-}
-
-}  // namespace AscendC
-
-// The same by the names of the C interface.
+// By the names of the C interface.
 inline void set_flag(pipe_t from, pipe_t to, int32_t id, emulated::Place place = emulated::here()) {
   using emulated::npu::Queue;
-  emulated::npu::issue(static_cast<Queue>(from), "set_flag", place);
-  emulated::npu::set_flag(static_cast<Queue>(from), static_cast<Queue>(to), id);
+  emulated::npu::flag(true, static_cast<Queue>(from), static_cast<Queue>(to), id, place);
 }
 inline void wait_flag(pipe_t from, pipe_t to, int32_t id,
                       emulated::Place place = emulated::here()) {
   using emulated::npu::Queue;
-  emulated::npu::issue(static_cast<Queue>(to), "wait_flag", place);
-  emulated::npu::wait_flag(static_cast<Queue>(from), static_cast<Queue>(to), id);
+  emulated::npu::flag(false, static_cast<Queue>(from), static_cast<Queue>(to), id, place);
 }
 inline void pipe_barrier(pipe_t pipe) {
   if (pipe == PIPE_ALL) return emulated::npu::barrier_of_all();
@@ -92,6 +70,20 @@ inline void pipe_barrier(pipe_t pipe) {
 }
 
 namespace AscendC {
+
+template <HardEvent event>
+void SetFlag(int32_t id, Place place = here()) {
+  npu::flag(true, npu::source_of(event), npu::target_of(event), id, place);
+}
+template <HardEvent event>
+void WaitFlag(int32_t id, Place place = here()) {
+  npu::flag(false, npu::source_of(event), npu::target_of(event), id, place);
+}
+template <pipe_t pipe>
+void PipeBarrier() {
+  static_assert(pipe != PIPE_S, "PipeBarrier<PIPE_S> does not exist: the scalar unit is in order");
+  pipe_barrier(pipe);
+}
 
 template <bool vector_cores_only = true>
 void SyncAll(Place place = here()) {
@@ -176,9 +168,8 @@ class TQueBind {
   }
 
   void init(int32_t count, uint32_t bytes, Place place) {
-    constexpr const char* names[] = {"GM", "A1",  "A2",  "B1",    "B2",     "C1",
-                                     "C2", "CO1", "CO2", "VECIN", "VECOUT", "VECCALC"};
-    constexpr const char* name = names[static_cast<uint8_t>(position)];
+    constexpr const char* names[] = {"VECIN", "VECOUT", "VECCALC"};
+    constexpr auto name = names[static_cast<int>(position) - static_cast<int>(TPosition::VECIN)];
     buffers_.clear();
     queued_.clear();
     for (int32_t i = 0; i < count; ++i) {
@@ -245,7 +236,7 @@ class TBuf {
 
 class TPipe {
  public:
-  TPipe() { npu::pipe() = this; }
+  TPipe() { npu::registers().pipe = this; }
 
   template <TPosition source, TPosition target, int32_t depth, auto mask>
   bool InitBuffer(TQueBind<source, target, depth, mask>& queue, int32_t count, uint32_t bytes,
@@ -294,6 +285,6 @@ class TPipe {
   std::array<uint8_t, 16> taken_{};  // by event, a bit for each id
 };
 
-inline TPipe* GetTPipePtr() { return static_cast<TPipe*>(npu::pipe()); }
+inline TPipe* GetTPipePtr() { return static_cast<TPipe*>(npu::registers().pipe); }
 
 }  // namespace AscendC

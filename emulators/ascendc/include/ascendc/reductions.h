@@ -45,6 +45,14 @@ struct Sum {
     return {tree_sum(std::move(values)), 0};
   }
 };
+struct SumInOrder {
+  template <typename T>
+  Found<T> operator()(const std::vector<Found<T>>& all) const {
+    Found<T> sum = all[0];
+    for (size_t i = 1; i < all.size(); ++i) sum.value = T(sum.value + all[i].value);
+    return sum;
+  }
+};
 template <bool greatest>
 struct Extreme {
   template <typename T>
@@ -72,6 +80,17 @@ void reduce(const Operand<T>& from, const Lanes& lanes, uint64_t group, Store st
       if (!all.empty()) store(repeat, first / group, Reduce()(std::move(all)));
     }
   }
+}
+
+// What is found in each repeat, with places in the whole.
+template <typename Reduce, typename T>
+std::vector<Found<T>> by_repeats(const AscendC::LocalTensor<T>& src, const Lanes& lanes) {
+  std::vector<Found<T>> parts;
+  reduce<Reduce>(in_a_row(src), lanes, lanes.per(), [&](uint64_t repeat, uint64_t, Found<T> found) {
+    found.index += static_cast<uint32_t>(repeat * lanes.per());
+    parts.push_back(found);
+  });
+  return parts;
 }
 
 template <typename T>
@@ -149,31 +168,22 @@ NPU_PARTS(PairReduceSum, Sum, 2)
 #undef NPU_PARTS
 
 // The first `count` elements of a tensor. The instruction may write the buffer that it is given.
-#define NPU_REDUCE(Name, Reduce, finish)                                                  \
-  template <typename T, bool mask_given = true>                                           \
-  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<T>&,  \
-            int32_t count, bool with_index = false, Place place = here()) {               \
-    NPU_TAKES(Name, half, float)                                                          \
-    npu::issue(npu::Queue::V, #Name, place);                                              \
-    constexpr uint64_t per = npu::repeat_bytes / sizeof(T);                               \
-    std::vector<npu::Found<T>> parts;                                                     \
-    npu::reduce<npu::Reduce>(npu::in_a_row(src), npu::counted<T, mask_given>(count), per, \
-                             [&](uint64_t repeat, uint64_t, npu::Found<T> found) {        \
-                               found.index += static_cast<uint32_t>(repeat * per);        \
-                               parts.push_back(found);                                    \
-                             });                                                          \
-    if (parts.empty()) return;                                                            \
-    const npu::Found<T> all = finish;                                                     \
-    npu::put(dst, 0, all.value);                                                          \
-    if (with_index) npu::put(dst, 1, npu::as_value<T>(all.index));                        \
+#define NPU_REDUCE(Name, Reduce, Together)                                               \
+  template <typename T, bool mask_given = true>                                          \
+  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<T>&, \
+            int32_t count, bool with_index = false, Place place = here()) {              \
+    NPU_TAKES(Name, half, float)                                                         \
+    npu::issue(npu::Queue::V, #Name, place);                                             \
+    std::vector<npu::Found<T>> parts =                                                   \
+        npu::by_repeats<npu::Reduce>(src, npu::counted<T, mask_given>(count));           \
+    if (parts.empty()) return;                                                           \
+    const npu::Found<T> all = npu::Together()(std::move(parts));                         \
+    npu::put(dst, 0, all.value);                                                         \
+    if (with_index) npu::put(dst, 1, npu::as_value<T>(all.index));                       \
   }
-NPU_REDUCE(ReduceMax, Extreme<true>, npu::Extreme<true>()(parts))
-NPU_REDUCE(ReduceMin, Extreme<false>, npu::Extreme<false>()(parts))
-NPU_REDUCE(ReduceSum, Sum, ([&] {
-             npu::Found<T> sum = parts[0];
-             for (size_t i = 1; i < parts.size(); ++i) sum.value = T(sum.value + parts[i].value);
-             return sum;
-           }()))
+NPU_REDUCE(ReduceMax, Extreme<true>, Extreme<true>)
+NPU_REDUCE(ReduceMin, Extreme<false>, Extreme<false>)
+NPU_REDUCE(ReduceSum, Sum, SumInOrder)
 #undef NPU_REDUCE
 
 }  // namespace AscendC

@@ -7,7 +7,6 @@
 
 namespace AscendC {
 
-enum class CMPMODE : uint8_t { LT = 0, GT, EQ, LE, GE, NE };
 enum class SELMODE : uint8_t {
   VSEL_CMPMASK_SPR = 0,
   VSEL_TENSOR_SCALAR_MODE,
@@ -25,41 +24,30 @@ namespace emulated::npu {
 
 template <typename T>
 bool compares(T x, T y, AscendC::CMPMODE mode) {
-  switch (mode) {
-    case AscendC::CMPMODE::LT:
-      return x < y;
-    case AscendC::CMPMODE::GT:
-      return x > y;
-    case AscendC::CMPMODE::EQ:
-      return x == y;
-    case AscendC::CMPMODE::LE:
-      return x <= y;
-    case AscendC::CMPMODE::GE:
-      return x >= y;
-    default:
-      return x != y;
-  }
+  const bool by_mode[] = {x<y, x> y, x == y, x <= y, x >= y, x != y};
+  return by_mode[static_cast<uint8_t>(mode)];
 }
 
 // A bit of memory for each element, in the order of the elements.
-template <typename U, typename T>
-void compare(const AscendC::LocalTensor<U>& dst, const Operand<T>& a, const T* scalar,
-             const Operand<T>& b, AscendC::CMPMODE mode, uint64_t repeats) {
+template <typename U, typename T, typename B>
+void compare(const AscendC::LocalTensor<U>& dst, const Operand<T>& a, const B& b,
+             AscendC::CMPMODE mode, uint64_t repeats) {
   static_assert(is_one_of<T, half, float> || std::is_same_v<T, int32_t>,
                 "opsmith emulates no Compare of other elements than half, float, int32_t");
   require(!std::is_same_v<T, int32_t> || mode == AscendC::CMPMODE::EQ, parameter,
           "compares int32_t otherwise than by EQ");
   constexpr uint64_t per = repeat_bytes / sizeof(T);
   const Lanes lanes(per * repeats, per);
+  require(!registers().counter_mode, parameter,
+          "is in counter mode, where opsmith does not emulate it");
   a.touch(lanes, false);
-  if (scalar == nullptr) b.touch(lanes, false);
+  b.touch(lanes, false);
   auto* bits = reinterpret_cast<uint8_t*>(dst.data());
   writes(dst.buffer(), bits, repeats * per / 8);
   std::memset(bits, 0, repeats * per / 8);
   lanes.each([&](uint64_t repeat, uint64_t lane) {
     const uint64_t i = repeat * per + lane;
-    const T y = scalar != nullptr ? *scalar : *b.at(repeat, lane);
-    if (compares(*a.at(repeat, lane), y, mode)) bits[i / 8] |= 1 << i % 8;
+    if (compares<T>(*a.at(repeat, lane), *b.at(repeat, lane), mode)) bits[i / 8] |= 1 << i % 8;
   });
 }
 
@@ -73,9 +61,9 @@ uint64_t whole_repeats(uint64_t count) {
   return bytes / repeat_bytes;
 }
 
-template <typename T, typename U>
+template <typename T, typename U, typename B>
 void select(const Lanes& lanes, const Operand<T>& to, const AscendC::LocalTensor<U>& chosen,
-            const Operand<T>& a, const T* scalar, const Operand<T>& b, AscendC::SELMODE mode) {
+            const Operand<T>& a, const B& b, AscendC::SELMODE mode) {
   static_assert(is_one_of<T, half, float>,
                 "opsmith emulates no Select of other elements than half, float");
   const bool repeated = mode == AscendC::SELMODE::VSEL_CMPMASK_SPR;
@@ -83,14 +71,12 @@ void select(const Lanes& lanes, const Operand<T>& to, const AscendC::LocalTensor
   const uint64_t per = lanes.per();
   reads(chosen.buffer(), bits, (per * (repeated ? 1 : lanes.repeats()) + 7) / 8);
   a.touch(lanes, false);
-  if (scalar == nullptr) b.touch(lanes, false);
+  b.touch(lanes, false);
   to.touch(lanes, true);
   lanes.each([&](uint64_t repeat, uint64_t lane) {
     const uint64_t i = (repeated ? 0 : repeat * per) + lane;
     const bool first = (bits[i / 8] >> i % 8 & 1) != 0;
-    *to.at(repeat, lane) = first               ? *a.at(repeat, lane)
-                           : scalar != nullptr ? *scalar
-                                               : *b.at(repeat, lane);
+    *to.at(repeat, lane) = first ? *a.at(repeat, lane) : *b.at(repeat, lane);
   });
 }
 
@@ -98,85 +84,57 @@ void select(const Lanes& lanes, const Operand<T>& to, const AscendC::LocalTensor
 
 namespace AscendC {
 
-template <typename T, typename U, bool mask_given = true>
-void Compare(const LocalTensor<U>& dst, const LocalTensor<T>& a, const LocalTensor<T>& b,
-             CMPMODE mode, uint32_t count, Place place = here()) {
-  npu::issue(npu::Queue::V, "Compare", place);
-  npu::compare<U, T>(dst, npu::in_a_row(a), nullptr, npu::in_a_row(b), mode,
-                     npu::whole_repeats<T>(count));
-}
-template <typename T, typename U, bool mask_given = true>
-void Compare(const LocalTensor<U>& dst, const LocalTensor<T>& a, const LocalTensor<T>& b,
-             CMPMODE mode, npu::Mask, uint32_t repeats, const BinaryRepeatParams& steps,
-             Place place = here()) {
-  npu::issue(npu::Queue::V, "Compare", place);
-  npu::compare<U, T>(dst, {a, steps.src0BlkStride, steps.src0RepStride}, nullptr,
-                     {b, steps.src1BlkStride, steps.src1RepStride}, mode, repeats);
-}
 // `CompareScalar` is the older name of `Compares`.
-#define NPU_COMPARE(Name)                                                                  \
-  template <typename T, typename U, bool mask_given = true>                                \
-  void Name(const LocalTensor<U>& dst, const LocalTensor<T>& a, std::type_identity_t<T> b, \
-            CMPMODE mode, uint32_t count, Place place = here()) {                          \
-    npu::issue(npu::Queue::V, #Name, place);                                               \
-    npu::compare<U, T>(dst, npu::in_a_row(a), &b, npu::in_a_row(a), mode,                  \
-                       npu::whole_repeats<T>(count));                                      \
-  }                                                                                        \
-  template <typename T, typename U, bool mask_given = true>                                \
-  void Name(const LocalTensor<U>& dst, const LocalTensor<T>& a, std::type_identity_t<T> b, \
-            CMPMODE mode, npu::Mask, uint32_t repeats, const UnaryRepeatParams& steps,     \
-            Place place = here()) {                                                        \
-    npu::issue(npu::Queue::V, #Name, place);                                               \
-    const npu::Operand<T> from{a, steps.srcBlkStride, steps.srcRepStride};                 \
-    npu::compare<U, T>(dst, from, &b, from, mode, repeats);                                \
+#define NPU_COMPARE(Name, B, Steps, a_steps, b_operand)                                            \
+  template <typename T, typename U, bool mask_given = true>                                        \
+  void Name(const LocalTensor<U>& dst, const LocalTensor<T>& a, B b, CMPMODE mode, uint32_t count, \
+            Place place = here()) {                                                                \
+    npu::issue(npu::Queue::V, #Name, place);                                                       \
+    npu::compare(dst, npu::in_a_row(a), npu::in_a_row(b), mode, npu::whole_repeats<T>(count));     \
+  }                                                                                                \
+  template <typename T, typename U, bool mask_given = true>                                        \
+  void Name(const LocalTensor<U>& dst, const LocalTensor<T>& a, B b, CMPMODE mode, npu::Mask,      \
+            uint32_t repeats, const Steps& steps, Place place = here()) {                          \
+    npu::issue(npu::Queue::V, #Name, place);                                                       \
+    npu::compare(dst, npu::Operand<T>{a, steps.a_steps##BlkStride, steps.a_steps##RepStride},      \
+                 b_operand, mode, repeats);                                                        \
   }
-NPU_COMPARE(CompareScalar)
-NPU_COMPARE(Compares)
+#define NPU_SECOND \
+  npu::Operand<T> { b, steps.src1BlkStride, steps.src1RepStride }
+NPU_COMPARE(Compare, const LocalTensor<T>&, BinaryRepeatParams, src0, NPU_SECOND)
+NPU_COMPARE(CompareScalar, std::type_identity_t<T>, UnaryRepeatParams, src, npu::in_a_row(b))
+NPU_COMPARE(Compares, std::type_identity_t<T>, UnaryRepeatParams, src, npu::in_a_row(b))
 #undef NPU_COMPARE
 
-template <typename T, typename U>
-void Select(const LocalTensor<T>& dst, const LocalTensor<U>& chosen, const LocalTensor<T>& a,
-            const LocalTensor<T>& b, SELMODE mode, uint32_t count, Place place = here()) {
-  npu::issue(npu::Queue::V, "Select", place);
-  npu::select<T, U>(npu::counted<T>(count), npu::in_a_row(dst), chosen, npu::in_a_row(a), nullptr,
-                    npu::in_a_row(b), mode);
-}
-template <typename T, typename U>
-void Select(const LocalTensor<T>& dst, const LocalTensor<U>& chosen, const LocalTensor<T>& a,
-            std::type_identity_t<T> b, SELMODE mode, uint32_t count, Place place = here()) {
-  npu::issue(npu::Queue::V, "Select", place);
-  npu::select<T, U>(npu::counted<T>(count), npu::in_a_row(dst), chosen, npu::in_a_row(a), &b,
-                    npu::in_a_row(a), mode);
-}
-template <typename T, typename U>
-void Select(const LocalTensor<T>& dst, const LocalTensor<U>& chosen, const LocalTensor<T>& a,
-            const LocalTensor<T>& b, SELMODE mode, npu::Mask mask, uint32_t repeats,
-            const BinaryRepeatParams& steps, Place place = here()) {
-  npu::issue(npu::Queue::V, "Select", place);
-  npu::select<T, U>(npu::masked<T>(mask, repeats), {dst, steps.dstBlkStride, steps.dstRepStride},
-                    chosen, {a, steps.src0BlkStride, steps.src0RepStride}, nullptr,
-                    {b, steps.src1BlkStride, steps.src1RepStride}, mode);
-}
+// The parameter `reserved` changes nothing.
+#define NPU_SELECT(B, b_operand)                                                                \
+  template <typename T, typename U>                                                             \
+  void Select(const LocalTensor<T>& dst, const LocalTensor<U>& chosen, const LocalTensor<T>& a, \
+              B b, SELMODE mode, uint32_t count, Place place = here()) {                        \
+    npu::issue(npu::Queue::V, "Select", place);                                                 \
+    npu::select(npu::counted<T>(count), npu::in_a_row(dst), chosen, npu::in_a_row(a),           \
+                npu::in_a_row(b), mode);                                                        \
+  }                                                                                             \
+  template <typename T, typename U, bool reserved = true>                                       \
+  void Select(const LocalTensor<T>& dst, const LocalTensor<U>& chosen, const LocalTensor<T>& a, \
+              B b, SELMODE mode, npu::Mask mask, uint32_t repeats,                              \
+              const BinaryRepeatParams& steps, Place place = here()) {                          \
+    npu::issue(npu::Queue::V, "Select", place);                                                 \
+    npu::select(npu::masked<T>(mask, repeats),                                                  \
+                npu::Operand<T>{dst, steps.dstBlkStride, steps.dstRepStride}, chosen,           \
+                npu::Operand<T>{a, steps.src0BlkStride, steps.src0RepStride}, b_operand, mode); \
+  }
+NPU_SELECT(const LocalTensor<T>&, NPU_SECOND)
+NPU_SELECT(std::type_identity_t<T>, npu::in_a_row(b))
+#undef NPU_SELECT
+#undef NPU_SECOND
 
-template <typename T, typename U>
-void Select(const LocalTensor<T>& dst, const LocalTensor<U>& chosen, const LocalTensor<T>& a,
-            std::type_identity_t<T> b, SELMODE mode, npu::Mask mask, uint32_t repeats,
-            const BinaryRepeatParams& steps, Place place = here()) {
-  npu::issue(npu::Queue::V, "Select", place);
-  const npu::Operand<T> from{a, steps.src0BlkStride, steps.src0RepStride};
-  npu::select<T, U>(npu::masked<T>(mask, repeats), {dst, steps.dstBlkStride, steps.dstRepStride},
-                    chosen, from, &b, from, mode);
-}
-
-// Offsets count bytes.
+// Offsets count bytes; those of a repeat stand behind those of the one before.
 template <typename T>
-void Gather(const LocalTensor<T>& dst, const LocalTensor<T>& src,
-            const LocalTensor<uint32_t>& offsets, uint32_t base, uint32_t count,
-            Place place = here()) {
-  npu::issue(npu::Queue::V, "Gather", place);
-  const npu::Lanes lanes(count, npu::repeat_bytes / npu::widest_of<T, uint32_t>);
-  const auto at = npu::in_a_row(offsets);
-  const auto to = npu::in_a_row(dst, sizeof(uint32_t));
+void gather(const npu::Operand<T>& to, const LocalTensor<T>& src,
+            const LocalTensor<uint32_t>& offsets, uint32_t base, const npu::Lanes& lanes) {
+  NPU_TAKES(Gather, int16_t, uint16_t, half, bfloat16_t, int32_t, uint32_t, float)
+  const npu::Operand<uint32_t> at{offsets, 1, lanes.per() / 8};
   at.touch(lanes, false);
   npu::in_a_row(src).touch(npu::Lanes(0, 1), false);
   std::vector<T> found;
@@ -190,7 +148,23 @@ void Gather(const LocalTensor<T>& dst, const LocalTensor<T>& src,
     found.push_back(*element);
   });
   to.touch(lanes, true);
-  std::copy(found.begin(), found.end(), dst.data());
+  lanes.each([&, next = found.begin()](uint64_t repeat, uint64_t lane) mutable {
+    *to.at(repeat, lane) = *next++;
+  });
+}
+template <typename T>
+void Gather(const LocalTensor<T>& dst, const LocalTensor<T>& src,
+            const LocalTensor<uint32_t>& offsets, uint32_t base, uint32_t count,
+            Place place = here()) {
+  npu::issue(npu::Queue::V, "Gather", place);
+  gather(npu::in_a_row(dst), src, offsets, base, npu::counted<T>(count));
+}
+template <typename T>
+void Gather(const LocalTensor<T>& dst, const LocalTensor<T>& src,
+            const LocalTensor<uint32_t>& offsets, uint32_t base, npu::Mask mask, uint32_t repeats,
+            uint16_t repeat_step, Place place = here()) {
+  npu::issue(npu::Queue::V, "Gather", place);
+  gather({dst, 1, repeat_step}, src, offsets, base, npu::masked<T>(mask, repeats));
 }
 
 // Bits of a tensor, or one of seven patterns, choose elements; those that are chosen follow each

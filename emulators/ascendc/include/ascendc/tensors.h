@@ -1,6 +1,7 @@
 // LocalTensor and GlobalTensor, whose elements the scalar unit reads and writes.
 //
-// After 数据结构/LocalTensor, 数据结构/GlobalTensor.
+// After 数据结构/LocalTensor, 数据结构/GlobalTensor, and for `c = a + b` 基础算术/Add (整个tensor
+// 参与计算) and its kin.
 #pragma once
 
 #include <ascendc/machine.h>
@@ -47,6 +48,20 @@ class Element {
   Place place_;
 };
 
+// What `a + b` computes when it is assigned to a tensor.
+template <typename Run>
+struct Whole {
+  Run run;
+};
+// The first operand of such an expression, whose line messages name.
+template <typename Tensor>
+struct Placed {
+  Tensor tensor;
+  Place place;
+
+  Placed(const Tensor& given, Place its_place = here()) : tensor(given), place(its_place) {}
+};
+
 }  // namespace emulated::npu
 
 namespace AscendC {
@@ -54,6 +69,10 @@ namespace AscendC {
 using emulated::here;
 using emulated::Place;
 namespace npu = emulated::npu;
+
+enum class CMPMODE : uint8_t { LT = 0, GT, EQ, LE, GE, NE };
+// A hint, which changes no result.
+enum class CacheMode : uint8_t { CACHE_MODE_DISABLE, CACHE_MODE_NORMAL };
 
 enum class TPosition : uint8_t {
   GM,
@@ -106,6 +125,29 @@ class LocalTensor {
   LocalTensor<U> ReinterpretCast() const {
     return {buffer_, reinterpret_cast<char*>(data_), size_ * sizeof(T)};
   }
+  // The elements that a whole tensor computes are those of the destination.
+  template <typename Run>
+  void operator=(const npu::Whole<Run>& whole) const {
+    whole.run(*this);
+  }
+#define NPU_OPERATOR(sign, Name, ...)                                                             \
+  friend auto operator sign(npu::Placed<LocalTensor> a, const LocalTensor& b) {                   \
+    return npu::Whole{[a, b](const auto& dst) { Name(dst, a.tensor, b, __VA_ARGS__, a.place); }}; \
+  }
+  NPU_OPERATOR(+, Add, dst.GetSize())
+  NPU_OPERATOR(-, Sub, dst.GetSize())
+  NPU_OPERATOR(*, Mul, dst.GetSize())
+  NPU_OPERATOR(/, Div, dst.GetSize())
+  NPU_OPERATOR(&, And, dst.GetSize())
+  NPU_OPERATOR(|, Or, dst.GetSize())
+  NPU_OPERATOR(<, Compare, CMPMODE::LT, b.GetSize())
+  NPU_OPERATOR(>, Compare, CMPMODE::GT, b.GetSize())
+  NPU_OPERATOR(==, Compare, CMPMODE::EQ, b.GetSize())
+  NPU_OPERATOR(<=, Compare, CMPMODE::LE, b.GetSize())
+  NPU_OPERATOR(>=, Compare, CMPMODE::GE, b.GetSize())
+  NPU_OPERATOR(!=, Compare, CMPMODE::NE, b.GetSize())
+#undef NPU_OPERATOR
+
   uint32_t GetSize() const { return size_; }
   uint32_t GetLength() const { return size_ * sizeof(T); }
   void SetSize(uint32_t size) { size_ = size; }
@@ -146,8 +188,12 @@ class GlobalTensor {
     other.SetGlobalBuffer(reinterpret_cast<U*>(data_), size_ * sizeof(T) / sizeof(U));
     return other;
   }
+  void SetL2CacheHint(CacheMode) {}
   uint64_t GetSize() const { return size_; }
   T* GetPhyAddr(uint64_t offset = 0) const { return data_ + offset; }
+
+  static npu::Buffer* buffer() { return nullptr; }  // it has none
+  T* data() const { return data_; }
 
  private:
   T* data_ = nullptr;

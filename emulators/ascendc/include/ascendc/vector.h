@@ -1,8 +1,8 @@
 // Instructions of the vector unit that compute one element from others.
 //
 // After Memory矢量计算: SIMD计算说明 (masks, repeats, strides), 基础算术, 复合计算, 逻辑计算,
-// 数据填充, 类型转换; and 高阶API/数学计算 for those that take a buffer. Functions are computed in
-// the precision of float, where the documents leave their accuracy open.
+// 数据填充, 类型转换. Functions are computed in the precision of float, where the documents leave
+// their accuracy open.
 #pragma once
 
 #include <ascendc/pipes.h>
@@ -27,6 +27,11 @@ struct UnaryRepeatParams {
 
 namespace emulated::npu {
 
+inline void require_repeats(uint64_t repeats) {
+  require(repeats <= 255, parameter,
+          "repeats " + std::to_string(repeats) + " times; it takes at most 255");
+}
+
 // The elements of a repeat that take part: the first ones, or those whose bit is set.
 struct Mask {
   uint64_t first = 0;
@@ -43,12 +48,14 @@ class Lanes {
  public:
   Lanes(uint64_t count, uint64_t per)
       : repeats_((count + per - 1) / per), per_(per), count_(count) {
+    require(count <= unified_buffer, parameter,
+            "takes " + std::to_string(static_cast<int64_t>(count)) +
+                " elements; the unified buffer has " + std::to_string(unified_buffer) + " bytes");
     fill(per);
   }
   Lanes(Mask mask, uint64_t repeats, uint64_t per)
       : repeats_(repeats), per_(per), count_(repeats * per) {
-    require(repeats <= 255, parameter,
-            "repeats " + std::to_string(repeats) + " times; it takes at most 255");
+    require_repeats(repeats);
     if (mask.bits != nullptr) {
       bits_ = {mask.bits[0], per > 64 ? mask.bits[1] : 0};
       return;
@@ -81,15 +88,28 @@ class Lanes {
   std::array<uint64_t, 4> bits_{};
 };
 
-// The first elements; or those of a mask, which SetVectorMask sets where the instruction has none.
+// The first elements. An instruction that is given their number sets the mask by itself, and resets
+// it and its mode; of others, SetVectorMask says which elements.
 template <typename T, bool given = true>
 Lanes counted(uint64_t count) {
-  static_assert(given, "opsmith emulates no count that SetVectorMask sets");
-  return {count, repeat_bytes / sizeof(T)};
+  constexpr uint64_t per = repeat_bytes / sizeof(T);
+  if (given) {
+    registers().counter_mode = false;
+    registers().mask = {~uint64_t{0}, ~uint64_t{0}};
+    return {count, per};
+  }
+  if (registers().counter_mode) return {registers().mask[0], per};
+  require(count == 1, parameter,
+          "takes the mask of SetVectorMask, and a count that is not 1: SetMaskCount() is missing");
+  return {Mask(registers().mask.data()), 1, per};
 }
+// Those of a mask, or in counter mode as many as it says, in as many repeats as they take.
 template <typename T, bool given = true>
 Lanes masked(Mask mask, uint64_t repeats) {
-  return {given ? mask : Mask(vector_mask().data()), repeats, repeat_bytes / sizeof(T)};
+  constexpr uint64_t per = repeat_bytes / sizeof(T);
+  if (!given) mask = Mask(registers().mask.data());
+  if (registers().counter_mode) return {mask.bits != nullptr ? mask.bits[0] : mask.first, per};
+  return {mask, repeats, per};
 }
 
 // A tensor, and the steps between its blocks.
@@ -132,12 +152,26 @@ Operand<T> in_a_row(const AscendC::LocalTensor<T>& tensor, uint64_t widest = siz
   return {tensor, 1, 8 * sizeof(T) / widest};
 }
 
+// A number in place of a tensor.
+template <typename T>
+struct Constant {
+  T number;
+
+  const T* at(uint64_t, uint64_t) const { return &number; }
+  void touch(const Lanes&, bool) const {}
+};
+template <typename T>
+  requires std::is_convertible_v<T, float>
+Constant<T> in_a_row(T number) {
+  return {number};
+}
+
 template <typename... Types>
 constexpr uint64_t widest_of = std::max({sizeof(Types)...});
 
 // Computes body(elements...) for each element.
-template <typename Body, typename D, typename... A>
-void compute(const Lanes& lanes, Body body, Operand<D> to, Operand<A>... from) {
+template <typename Body, typename D, typename... From>
+void compute(const Lanes& lanes, Body body, Operand<D> to, const From&... from) {
   (from.touch(lanes, false), ...);
   to.touch(lanes, true);
   lanes.each([&](uint64_t repeat, uint64_t lane) {
@@ -157,19 +191,22 @@ namespace AscendC {
                 "opsmith emulates no " #Name " of other elements than " #__VA_ARGS__);
 
 inline constexpr uint64_t MASK_PLACEHOLDER = 0, FULL_MASK = ~uint64_t{0};
-template <typename T>
+enum class MaskMode : uint8_t { NORMAL = 0, COUNTER };
+template <typename T, MaskMode mode = MaskMode::NORMAL>
 void SetVectorMask(uint64_t high, uint64_t low) {
-  npu::vector_mask() = {low, high};
+  npu::registers().mask = {low, high};
 }
-template <typename T>
+template <typename T, MaskMode mode = MaskMode::NORMAL>
 void SetVectorMask(int32_t first) {
+  if (mode == MaskMode::COUNTER) return SetVectorMask<T, mode>(0, static_cast<uint32_t>(first));
   const auto bits = [](int32_t count) {
     return count <= 0 ? 0 : count >= 64 ? FULL_MASK : (uint64_t{1} << count) - 1;
   };
-  npu::vector_mask() = {bits(first), bits(first - 64)};
+  npu::registers().mask = {bits(first), bits(first - 64)};
 }
-inline void ResetMask() { npu::vector_mask() = {FULL_MASK, FULL_MASK}; }
-inline void SetMaskNorm() {}
+inline void ResetMask() { npu::registers().mask = {FULL_MASK, FULL_MASK}; }
+inline void SetMaskNorm() { npu::registers().counter_mode = false; }
+inline void SetMaskCount() { npu::registers().counter_mode = true; }
 
 // Two tensors `x` and `y`.
 #define NPU_BINARY(Name, expression, ...)                                                        \
@@ -253,16 +290,15 @@ NPU_SCALAR(ShiftRight, x >> s, int16_t, uint16_t, int32_t, uint32_t)
 #undef NPU_COMMA
 #undef NPU_UNARY_FORMS
 
-template <typename T>
-void ClampMin(const LocalTensor<T>& dst, const LocalTensor<T>& src, std::type_identity_t<T> least,
-              int32_t count, Place place = here()) {
-  Maxs(dst, src, least, count, place);
-}
-template <typename T>
-void ClampMax(const LocalTensor<T>& dst, const LocalTensor<T>& src, std::type_identity_t<T> most,
-              int32_t count, Place place = here()) {
-  Mins(dst, src, most, count, place);
-}
+#define NPU_CLAMP(Name, Same)                                                                    \
+  template <typename T>                                                                          \
+  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, std::type_identity_t<T> limit, \
+            int32_t count, Place place = here()) {                                               \
+    Same(dst, src, limit, count, place);                                                         \
+  }
+NPU_CLAMP(ClampMin, Maxs)
+NPU_CLAMP(ClampMax, Mins)
+#undef NPU_CLAMP
 
 // Those that add to what the destination held.
 template <typename T, typename U>
@@ -285,43 +321,6 @@ void MulAddDst(const LocalTensor<T>& dst, const LocalTensor<T>& a, const LocalTe
       npu::in_a_row(dst), npu::in_a_row(a), npu::in_a_row(b), npu::in_a_row(dst));
 }
 
-// Functions that may take a buffer of their own, or no count.
-#define NPU_FUNCTION(Name, expression)                                                         \
-  template <typename T, bool reuses = false>                                                   \
-  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, int32_t count,               \
-            Place place = here()) {                                                            \
-    npu::issue(npu::Queue::V, #Name, place);                                                   \
-    npu::compute(                                                                              \
-        npu::counted<T>(count),                                                                \
-        [](T element) {                                                                        \
-          const auto x = static_cast<float>(element);                                          \
-          return static_cast<T>(expression);                                                   \
-        },                                                                                     \
-        npu::in_a_row(dst), npu::in_a_row(src));                                               \
-  }                                                                                            \
-  template <typename T, bool reuses = false>                                                   \
-  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<uint8_t>&, \
-            int32_t count, Place place = here()) {                                             \
-    Name(dst, src, count, place);                                                              \
-  }                                                                                            \
-  template <typename T, bool reuses = false>                                                   \
-  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, Place place = here()) {      \
-    Name(dst, src, static_cast<int32_t>(src.GetSize()), place);                                \
-  }
-NPU_FUNCTION(Ceil, std::ceil(x))
-NPU_FUNCTION(Floor, std::floor(x))
-NPU_FUNCTION(Trunc, std::trunc(x))
-NPU_FUNCTION(Round, std::nearbyint(x))
-NPU_FUNCTION(Atan, std::atan(x))
-NPU_FUNCTION(Sign, x > 0 ? 1.0f : x < 0 ? -1.0f : x)
-NPU_FUNCTION(Sigmoid, 1.0f / (1.0f + std::exp(-x)))
-NPU_FUNCTION(Tanh, std::tanh(x))
-NPU_FUNCTION(Sin, std::sin(x))
-NPU_FUNCTION(Cos, std::cos(x))
-NPU_FUNCTION(Log, std::log(x))
-NPU_FUNCTION(Erf, std::erf(x))
-#undef NPU_FUNCTION
-
 template <typename T, bool mask_given = true>
 void Duplicate(const LocalTensor<T>& dst, std::type_identity_t<T> value, int32_t count,
                Place place = here()) {
@@ -339,21 +338,31 @@ void Duplicate(const LocalTensor<T>& dst, std::type_identity_t<T> value, npu::Ma
       npu::Operand<T>{dst, block_step, repeat_step});
 }
 template <typename T>
+void progress(const npu::Operand<T>& to, const npu::Lanes& lanes, double first, double step) {
+  NPU_TAKES(ArithProgression or CreateVecIndex, int16_t, half, int32_t, float)
+  to.touch(lanes, true);
+  lanes.each([&](uint64_t repeat, uint64_t lane) {
+    *to.at(repeat, lane) = T(first + step * double(repeat * lanes.per() + lane));
+  });
+}
+template <typename T>
 void ArithProgression(const LocalTensor<T>& dst, std::type_identity_t<T> first,
                       std::type_identity_t<T> step, int32_t count, Place place = here()) {
   npu::issue(npu::Queue::V, "ArithProgression", place);
-  npu::compute(
-      npu::counted<T>(count),
-      [first, step, i = 0]() mutable { return T(float(first) + float(step) * i++); },
-      npu::in_a_row(dst));
+  progress(npu::in_a_row(dst), npu::counted<T>(count), first, step);
 }
 template <typename T>
 void CreateVecIndex(const LocalTensor<T>& dst, std::type_identity_t<T> first, uint32_t count,
                     Place place = here()) {
   npu::issue(npu::Queue::V, "CreateVecIndex", place);
-  npu::compute(
-      npu::counted<T>(count), [first, i = 0]() mutable { return T(float(first) + i++); },
-      npu::in_a_row(dst));
+  progress(npu::in_a_row(dst), npu::counted<T>(count), first, 1);
+}
+template <typename T>
+void CreateVecIndex(const LocalTensor<T>& dst, std::type_identity_t<T> first, npu::Mask mask,
+                    uint32_t repeats, uint16_t block_step, uint8_t repeat_step,
+                    Place place = here()) {
+  npu::issue(npu::Queue::V, "CreateVecIndex", place);
+  progress(npu::Operand<T>{dst, block_step, repeat_step}, npu::masked<T>(mask, repeats), first, 1);
 }
 
 struct BrcbRepeatParams {
@@ -389,35 +398,24 @@ enum class RoundMode {
 namespace emulated::npu {
 
 inline double rounded(double x, AscendC::RoundMode mode) {
-  switch (mode) {
-    case AscendC::RoundMode::CAST_FLOOR:
-      return std::floor(x);
-    case AscendC::RoundMode::CAST_CEIL:
-      return std::ceil(x);
-    case AscendC::RoundMode::CAST_ROUND:
-      return std::round(x);
-    case AscendC::RoundMode::CAST_TRUNC:
-      return std::trunc(x);
-    default:
-      return std::nearbyint(x);
-  }
+  const double nearest = std::nearbyint(x), below = std::floor(x), above = std::ceil(x);
+  const double odd = std::fmod(below, 2) == 0 ? above : below;
+  const double by_mode[] = {nearest, nearest, below, above, std::round(x), std::trunc(x), odd};
+  return by_mode[static_cast<int>(mode)];
 }
 
 // To an integer, out of whose range the nearest one is taken; or to a float, where `mode` counts in
 // units of the last place.
 template <typename D, typename S>
 D converted(S source, AscendC::RoundMode mode) {
+  using Limits = std::numeric_limits<D>;
   if constexpr (std::is_integral_v<D> && std::is_integral_v<S>) {
-    using Limits = std::numeric_limits<D>;
     return static_cast<D>(std::clamp<int64_t>(source, Limits::min(), Limits::max()));
   } else if constexpr (std::is_integral_v<D>) {
     const double x = rounded(static_cast<float>(source), mode);
     if (std::isnan(x)) return 0;
-    if (x >= static_cast<double>(std::numeric_limits<D>::max()))
-      return std::numeric_limits<D>::max();
-    if (x <= static_cast<double>(std::numeric_limits<D>::min()))
-      return std::numeric_limits<D>::min();
-    return static_cast<D>(x);
+    if (x >= static_cast<double>(Limits::max())) return Limits::max();
+    return x <= static_cast<double>(Limits::min()) ? Limits::min() : static_cast<D>(x);
   } else {
     const auto x = static_cast<float>(source);
     if constexpr (std::is_same_v<D, S>) return static_cast<D>(rounded(x, mode));
@@ -444,7 +442,7 @@ void Cast(const LocalTensor<D>& dst, const LocalTensor<S>& src, RoundMode mode, 
   npu::issue(npu::Queue::V, "Cast", place);
   constexpr uint64_t widest = npu::widest_of<D, S>;
   npu::compute(
-      npu::Lanes(count, npu::repeat_bytes / widest),
+      npu::counted<std::conditional_t<(sizeof(D) > sizeof(S)), D, S>, mask_given>(count),
       [mode](S x) { return npu::converted<D>(x, mode); }, npu::in_a_row(dst, widest),
       npu::in_a_row(src, widest));
 }
