@@ -77,14 +77,18 @@ def fake(trial: Trial) -> None:
             break
     for axis, fixed in sizes.fixed.items():
         if axis not in sizes.free:
-            raise _fixes(*axis, fixed)
+            raise _fixes(*axis, set().union(*fixed.values()))
 
 
 class _Sizes:
-    """The axes of arguments that a fake kernel fixed, with the numbers, and those left open."""
+    """The axes of arguments that a fake kernel fixed, with the numbers, and those left open.
+
+    The numbers are kept by the arguments that are no tensors: PyTorch fixes every size from which a
+    size of 1 follows, and that is another one for each window of a convolution.
+    """
 
     def __init__(self) -> None:
-        self.fixed: dict[tuple[str, int], set[int]] = {}
+        self.fixed: dict[tuple[str, int], dict[str, set[int]]] = {}
         self.free: set[tuple[str, int]] = set()
 
 
@@ -111,7 +115,8 @@ def _compare(trial: Trial, case: Case, symbolic: _Sizes | None = None) -> None:
     except Exception as error:
         raise Failure(f"the fake kernel {trial.raised(error)}", code="OPS-FAKE-RAISED") from error
     if symbolic:
-        _require_free(trial, before, symbolic)
+        plain = [v for v in arguments.values() if not (isinstance(v, Tensor) or holds_tensors(v))]
+        _require_free(trial, before, symbolic, repr(plain))
     promised = flatten(signature, returned, own)
     if len(promised) != len(real):
         raise Failure(
@@ -135,8 +140,15 @@ def _fake_value(mode: Any, name: str, value: Any, symbolic: bool) -> Any:
     return mode.from_tensor(value, symbolic_context=context, source=named_source(name))
 
 
-def _require_free(trial: Trial, shapes: Mapping[str, Any], seen: _Sizes) -> None:
-    """Make sure that the fake kernel left every open size of the declaration symbolic."""
+def _require_free(trial: Trial, shapes: Mapping[str, Any], seen: _Sizes, others: str) -> None:
+    """Make sure that the fake kernel left every open size of the declaration symbolic.
+
+    Args:
+        trial: the trial.
+        shapes: the shape that each tensor has after the call.
+        seen: what earlier cases had.
+        others: the arguments that are no tensors.
+    """
     for name, sizes in shapes.items():
         told = trial.signature.told_dims
         shape = trial.signature.by_name[name.partition("[")[0]].shape
@@ -153,7 +165,7 @@ def _require_free(trial: Trial, shapes: Mapping[str, Any], seen: _Sizes) -> None
             if number is None:
                 seen.free.add((name, axis))
                 continue
-            fixed = seen.fixed.setdefault((name, axis), set())
+            fixed = seen.fixed.setdefault((name, axis), {}).setdefault(others, set())
             fixed.add(number)
             if len(fixed) > 1:
                 raise _fixes(name, axis, fixed)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import pytest
 import torch
 from jaxtyping import Complex64, Float, Float32
 from torch import Tensor
 
 import opsmith
-from opsmith import checks
+from opsmith import Between, checks
 
 
 @opsmith.op("fake_row::waves")
@@ -44,12 +46,28 @@ def joined(
 joined.register_fake(joined.reference)
 
 
+def _sums(x: Tensor, width: int, out: Tensor) -> Tensor:
+    pieces = x.shape[0] - width + 1
+    return out if pieces == 1 else x.new_empty(pieces)
+
+
+@opsmith.op("fake_row::windows")
+def windows(
+    x: Float[Tensor, "N"], width: Annotated[int, Between("N-1", "N")]
+) -> Float[Tensor, "N-{width}+1"]:
+    return x.unfold(0, width, 1).sum(1)
+
+
+# A size from which a size of 1 follows is fixed in a trace: another one for each width.
+windows.register_fake(lambda x, width: _sums(x, width, x.new_empty(1)))
+
+
 def _row(operator: opsmith.Operator) -> checks.Row:
     (row,) = checks.run(operator, select=["fake"], examples=8, isolate=False).rows
     return row
 
 
-@pytest.mark.parametrize("operator", [waves, added], ids=lambda one: one.name)
+@pytest.mark.parametrize("operator", [waves, added, windows], ids=lambda one: one.name)
 def test_a_fake_kernel_that_traces_with_symbolic_sizes_passes(operator: opsmith.Operator) -> None:
     assert (row := _row(operator)).status == "passed", row.explain()
 
