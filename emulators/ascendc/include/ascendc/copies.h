@@ -19,13 +19,17 @@ struct DataCopyExtParams {
   uint32_t blockLen = 0;
   uint32_t srcStride = 0;
   uint32_t dstStride = 0;
-  uint32_t rsv = 0;
+  uint32_t rsv = 0;  // reserved
 
   DataCopyExtParams() = default;
   // Of five numbers, so that four are those of DataCopyParams.
   DataCopyExtParams(uint16_t count, uint32_t length, uint32_t source, uint32_t destination,
-                    uint32_t)
-      : blockCount(count), blockLen(length), srcStride(source), dstStride(destination) {}
+                    uint32_t reserved)
+      : blockCount(count),
+        blockLen(length),
+        srcStride(source),
+        dstStride(destination),
+        rsv(reserved) {}
 };
 struct DataCopyPadParams {
   bool isPad = false;
