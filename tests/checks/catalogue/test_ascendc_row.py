@@ -190,6 +190,11 @@ def test_a_wrong_kernel_fails_by_its_cause_and_raises_where_it_is_called(tmp_pat
             "ScalarCast<float, int64_t, RoundMode::CAST_FLOOR>(1.5f);",
             "opsmith emulates no Cast of a number by this mode, or to this type, at functions.h",
         ),
+        (
+            "bound",
+            "TQueBind<TPosition::LCM, TPosition::LCM, 1> bound; pipe.InitBuffer(bound, 1, 32);",
+            "opsmith emulates no TQueBind of one position, at pipes.h",
+        ),
     ],
 )
 def test_what_is_not_emulated_is_not_applicable_and_named(tmp_path, name, compute, said):

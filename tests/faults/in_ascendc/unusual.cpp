@@ -261,6 +261,42 @@ KERNEL(rows_with_room) {
   DataCopyPad(out, a, DataCopyExtParams{2, half * 4, 1, 0, 0});
 }
 
+// The queue waits for the vector unit alone, but the barrier of the next round for the copy out.
+KERNEL(barrier_of_the_next_round) {
+  TENSORS()
+  TQue<TPosition::VECIN, 1> ins;
+  pipe.InitBuffer(ins, 2, kBytes);
+  for (int32_t at = 0; at < n; at += 8) {
+    const int32_t count = n - at < 8 ? n - at : 8;
+    LocalTensor<float> tile = ins.AllocTensor<float>();
+    LOAD(tile, x[at], count);
+    PipeBarrier<PIPE_ALL>();
+    SAVE(out[at], tile, count);
+    ins.FreeTensor(tile);
+  }
+}
+
+// Parameters member by member, and a tiling that is the kernel's own to change.
+struct Tiling {
+  int32_t count;
+};
+KERNEL(members_and_tiling) {
+  BUFFERS()
+  Tiling given{2 * n};
+  GET_TILING_DATA_WITH_STRUCT(Tiling, tiling, reinterpret_cast<GM_ADDR>(&given));
+  Tiling* own = &tiling;
+  own->count = given.count / 2;
+  DataCopyExtParams how;
+  how.blockCount = 1;
+  how.blockLen = static_cast<uint32_t>(own->count * sizeof(float));
+  how.srcStride = 0;
+  how.dstStride = 0;
+  how.rsv = 0;
+  LOAD(a, x, given.count / 2);
+  THEN(MTE2, MTE3);
+  DataCopyPad(out, a, how);
+}
+
 // --- of four blocks ------------------------------------------------------------------------------
 
 // Each block adds to all of global memory, after one of them has cleared it.
@@ -326,6 +362,8 @@ void launch(const std::string& name, aclrtStream stream, GM_ADDR x, GM_ADDR out,
       ROW(greatest_and_where),
       ROW(chosen_by_bits),
       ROW(rows_with_room),
+      ROW(members_and_tiling),
+      ROW(barrier_of_the_next_round),
       ROW_OF_FOUR(sum_of_blocks),
       ROW_OF_FOUR(parts_that_go_round),
       ROW_OF_FOUR(blocks_without_work),

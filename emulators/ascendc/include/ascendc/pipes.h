@@ -104,12 +104,15 @@ inline int64_t GetBlockNum() { return npu::block_count(); }
 template <TPosition source, TPosition target, int32_t depth, auto mask = 0>
 class TQueBind {
  public:
-  static constexpr TPosition position = source == TPosition::GM ? target : source;
+  static constexpr TPosition position =
+      source == TPosition::GM || target == TPosition::VECCALC ? target : source;
 
   template <typename T>
   LocalTensor<T> AllocTensor(Place place = here()) {
     npu::issue(npu::Queue::S, "AllocTensor", place);
-    for (npu::Buffer* buffer : buffers_) {
+    // In turn, so that one is copied into while the last one is computed with (DoubleBuffer).
+    for (size_t i = 0; i < buffers_.size(); ++i) {
+      npu::Buffer* buffer = buffers_[next_++ % buffers_.size()];
       if (buffer->state != State::free) continue;
       buffer->state = State::allocated;
       npu::wait_for(producer, buffer->freed);
@@ -168,9 +171,11 @@ class TQueBind {
   }
 
   void init(int32_t count, uint32_t bytes, Place place) {
+    static_assert(source != target, "opsmith emulates no TQueBind of one position");
     constexpr const char* names[] = {"VECIN", "VECOUT", "VECCALC"};
     constexpr auto name = names[static_cast<int>(position) - static_cast<int>(TPosition::VECIN)];
     buffers_.clear();
+    next_ = 0;
     queued_.clear();
     for (int32_t i = 0; i < count; ++i) {
       buffers_.push_back(&npu::new_buffer(this, name, bytes, place));
@@ -198,11 +203,15 @@ class TQueBind {
   }
 
   std::vector<npu::Buffer*> buffers_;
+  size_t next_ = 0;
   std::deque<npu::Buffer*> queued_;
 };
 
+// A queue of VECCALC is between two instructions of the vector unit.
 template <TPosition position>
-inline constexpr TPosition source_of = position == TPosition::VECIN ? TPosition::GM : position;
+inline constexpr TPosition source_of =
+    position == TPosition::VECIN ? TPosition::GM
+                                 : (position == TPosition::VECCALC ? TPosition::VECIN : position);
 template <TPosition position>
 inline constexpr TPosition target_of = position == TPosition::VECOUT ? TPosition::GM : position;
 
