@@ -144,21 +144,23 @@ def _compare(trial: Trial, calls: Sequence[Called], expected: Expected) -> None:
     """Compare the results of every order with the right results.
 
     Raises:
-        Failure: a result is wrong. The message lists reads of uninitialized memory. It names an
-            order only if another order gives the right results.
+        Failure: a result is wrong. The message lists reads of uninitialized memory if results
+            depend on it. It names an order only if another order gives the right results.
     """
-    wrong = [compare(one.tensors(), expected).problem is not None for one in calls]
+    problems = [compare(one.tensors(), expected).problem for one in calls]
+    depends = len(set(problems)) > 1  # on what memory held before, which is other in each
     in_any_order = f"in each of {len(calls)} orders of blocks and threads"
     for phase, one in zip(_PHASES, calls, strict=True):
         try:
-            what = in_any_order if all(wrong) else phase.describe()
+            what = in_any_order if all(problems) else phase.describe()
             trial.compare(one.tensors(), expected, what)
         except Failure as failure:
-            if not one.remarks:
+            unwritten = [text for text in one.remarks if "which nothing had written" in text]
+            remarks = [text for text in one.remarks if depends or text not in unwritten]
+            if not remarks:
                 raise
-            said = "\n".join([str(failure), *one.remarks])
-            unwritten = any("which nothing had written" in remark for remark in one.remarks)
-            code = "OPS-MEMORY-UNINITIALIZED" if unwritten else failure.code
+            said = "\n".join([str(failure), *remarks])
+            code = "OPS-MEMORY-UNINITIALIZED" if depends and unwritten else failure.code
             raise Failure(said, code=code) from None
 
 

@@ -163,6 +163,13 @@ def test_a_wrong_kernel_fails_by_its_cause_and_raises_where_it_is_called(tmp_pat
 
 
 @pytest.mark.slow
+def test_memory_that_nothing_wrote_is_no_cause_of_what_is_the_same_in_any_memory(tmp_path):
+    found = row(tripled(tmp_path, "fourfold", compute="Muls(result, in, T(4), 64);"))
+    assert (found.status, found.code) == ("failed", "OPS-VALUE-WRONG")
+    assert "nothing had written" not in found.message
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "compute", "said"),
     [
