@@ -9,6 +9,9 @@ FETCHED = Path(__file__).parents[2] / "build" / "downstream"
 def sources(repository: str, commit: str) -> Path:
     """The folder of a repository of GitHub's at a commit, which git fetches at the first call.
 
+    Where git cannot reach GitHub, put the repository's files, or those that a recipe includes, into
+    ``build/downstream/<owner>+<name>/<commit>``, and an empty file ``.git/FETCHED`` beside them.
+
     Raises:
         CalledProcessError: git cannot fetch it; it has said why.
     """

@@ -2,11 +2,13 @@
 
     python tests/downstream/run.py [pytorch_scatter …]
 
-git fetches the sources, and they run unedited: operators by `opsmith check`, whole programs by
-`opsmith emulate`. Each must end as it did when its recipe was written.
+git fetches the sources, and they run unedited: operators by `opsmith check`, kernels in Ascend C by
+its row `ascendc-on-cpu`, whole programs by `opsmith emulate`. Each must end as it did when its
+recipe was written. docs/reference/npu.md says what was found in the kernels.
 """
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +22,58 @@ OPERATORS: dict[str, set[tuple[str, str]]] = {
     "pytorch_scatter": set(),
     # It launches on the default stream, which does not wait for the work on PyTorch's own.
     "bevdet": {("cuda-on-cpu", "OPS-CUDA-LAUNCH")},
+}
+PASSED, BOUNDS, RACE = "passed", "OPS-MEMORY-BOUNDS", "OPS-NPU-RACE"
+#: Kernels in Ascend C, by the name of a file here: what `ascendc-on-cpu` says of each, in memory of
+#: the tensors' sizes and as torch_npu's allocator gives it; see driving.py.
+KERNELS: dict[str, dict[str, tuple[str, str]]] = {
+    "driving_elementwise": {
+        "hypot": (BOUNDS, PASSED),
+        "hypot_grad": (BOUNDS, PASSED),
+        "add_relu": (RACE, RACE),
+        "fused_bias_leaky_relu": (BOUNDS, BOUNDS),
+        "fake_tensor_quant": (PASSED, PASSED),
+        "fake_tensor_quant_with_axis": (PASSED, PASSED),
+    },
+    "driving_points": {
+        "group_points": (BOUNDS, PASSED),
+        "group_points_grad": (BOUNDS, PASSED),
+        "bev_pool": (BOUNDS, PASSED),
+        "bev_pool_grad": ("not applicable", "not applicable"),
+        "bev_pool_v2": (BOUNDS, PASSED),
+        "bev_pool_v2_grad": ("OPS-NPU-QUEUE", "OPS-NPU-QUEUE"),
+        "graph_softmax": (PASSED, PASSED),
+        "scatter_mean_grad": (BOUNDS, PASSED),
+    },
+    "driving_sampling": {
+        "furthest_point_sampling_with_dist": (BOUNDS, RACE),
+        "max_pool2d": (RACE, RACE),
+        "sparse_inverse_conv3d": (BOUNDS, PASSED),
+        "border_align": (BOUNDS, BOUNDS),
+        "hard_voxelize": (BOUNDS, PASSED),
+    },
+    "driving_boxes": {
+        "nms3d": (BOUNDS, BOUNDS),
+        "nms3d_normal": (BOUNDS, BOUNDS),
+        "draw_gaussian_to_heatmap": (BOUNDS, RACE),
+        "cartesian_to_frenet1": (BOUNDS, BOUNDS),
+        "boxes_overlap_bev": (PASSED, PASSED),
+        "box_iou": (PASSED, PASSED),
+        "calc_poly_start_end_sl": (PASSED, PASSED),
+        "gaussian": (BOUNDS, PASSED),
+    },
+    "driving_sampler": {
+        "grid_sampler2d_v2_grad": (PASSED, PASSED),
+        "grid_sampler3d_grad_v1": ("OPS-VALUE-WRONG", "OPS-VALUE-WRONG"),
+    },
+    "ascend_direct": {
+        "add_custom": (PASSED, PASSED),
+        "bgmv_shrink": (PASSED, PASSED),
+        "bgmv_expand": (PASSED, PASSED),
+        "sgmv_shrink": (PASSED, PASSED),
+        "sgmv_expand": (PASSED, PASSED),
+        "store_kv_block": ("OPS-NPU-QUEUE", "OPS-NPU-QUEUE"),
+    },
 }
 #: By name: the repository and its commit, the program, and its arguments. Nothing is found.
 PROGRAMS = {
@@ -56,13 +110,41 @@ def emulate(name: str) -> str:
     return f"the program ended with exit code {code}" if code else ""
 
 
+def judge(name: str) -> str:
+    """Judge kernels in Ascend C of others; return what is not as it was, or nothing."""
+    command = [*OPSMITH, "check", "--json", "--check", "ascendc-on-cpu", str(HERE / f"{name}.py")]
+    said: dict[str, list[str]] = {}
+    for padding in ({}, {"OPSMITH_PADDED": "32"}):
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=os.environ | padding)
+        if not done.stdout:
+            return f"the check ended with exit code {done.returncode}"
+        for row in json.loads(done.stdout)["rows"]:
+            if row["check"] == "ascendc-on-cpu":
+                kernel = row["operator"].partition("::run_")[2]
+                said.setdefault(kernel, []).append(row["code"] or row["status"])
+    for kernel, verdicts in said.items():
+        print(f"{kernel:36}{'   padded: '.join(verdicts)}", flush=True)
+    return ", ".join(
+        f"{kernel}: {' and '.join(verdicts)}"
+        for kernel, verdicts in said.items()
+        if tuple(verdicts) != KERNELS[name].get(kernel)
+    )
+
+
+def attempt(name: str) -> str:
+    """Run a recipe; return what is not as it was, or nothing."""
+    if name in OPERATORS:
+        return check(name)
+    return judge(name) if name in KERNELS else emulate(name)
+
+
 def main(names: list[str]) -> int:
     """Try what is named, or everything.
 
     Returns:
         0 if all is as it was, 1 if not, 2 if nothing has such a name.
     """
-    known = [*OPERATORS, *PROGRAMS]
+    known = [*OPERATORS, *KERNELS, *PROGRAMS]
     unknown = sorted(set(names) - set(known))
     if unknown:
         print(f"nothing is called {', '.join(unknown)}; known: {', '.join(known)}", file=sys.stderr)
@@ -70,7 +152,7 @@ def main(names: list[str]) -> int:
     changed = {}
     for name in names or known:
         print(f"\n{name}", flush=True)
-        if problem := check(name) if name in OPERATORS else emulate(name):
+        if problem := attempt(name):
             changed[name] = problem
     print()
     for name, problem in changed.items():
