@@ -372,3 +372,58 @@ def _(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
         counts = torch.zeros(heads, outs).scatter_add(1, index.long(), ones).clamp(min=1)
         grad = torch.rand(heads, outs, generator=random)
         yield {"grad": grad, "index": index, "count": counts}
+
+
+@opsmith.op("driving::run_scatter_add_grad")
+def run_scatter_add_grad(
+    grad: Float32[Tensor, "H O"], index: Annotated[Int32[Tensor, "H N"], Index("O")]
+) -> Float32[Tensor, "H N"]:
+    """Give each element the gradient of the sum that it went into, along the last dimension."""
+    return grad.gather(1, index.long())
+
+
+register(
+    run_scatter_add_grad,
+    "scatter_add/op_kernel/scatter_add_grad_v1.cpp",
+    struct="ScatterAddGradTilingData",
+    fields="""uint64_t dimRange, dimRangeOut, paramsPro, gradInUbSize, indexUbSize, gradOutUbSize,
+      indexSumUbSize, gradInNum, indexNum, gradOutNum, tail;
+  uint32_t taskNum;
+  uint64_t taskEachLine, taskLastLine;
+  uint32_t bigCoreNum;
+  uint64_t ubTailNum, bacthSmallCore;
+  uint32_t tilingMode;
+  uint64_t headTaskSmall;
+  uint32_t taskNumSmall;
+  uint64_t headLastTaskSmall, headTaskBig;
+  uint32_t taskNumBig;
+  uint64_t headLastTaskBig;
+  uint32_t taskEachHead, dbTimes;""",
+    tiling="""
+  t.dimRange = a.N, t.dimRangeOut = a.O, t.paramsPro = t.tail = 1;
+  t.gradInNum = t.indexNum = a.H * a.N, t.gradOutNum = a.H * a.O;
+  const uint64_t row = rounded_up(a.N, 8) * 4, available = kMemory - 4096;
+  const uint64_t most = std::min(available / (a.O * 4 + row * 2), 255 * 64 * 4 / row);
+  const uint64_t big = divided_up(a.H, kCores), small = big - 1;
+  t.bigCoreNum = a.H - small * kCores;
+  const auto split = [most](uint64_t heads, uint64_t& task, uint32_t& tasks, uint64_t& last) {
+    task = std::min(most, heads);
+    tasks = task == 0 ? heads : divided_up(heads, task);
+    last = heads - (tasks - uint64_t(1)) * task;
+  };
+  split(small, t.headTaskSmall, t.taskNumSmall, t.headLastTaskSmall);
+  split(big, t.headTaskBig, t.taskNumBig, t.headLastTaskBig);
+  t.gradOutUbSize = t.headTaskBig * a.O, t.indexUbSize = t.headTaskBig * row / 4;
+  blocks = t.taskNumSmall == 0 ? t.bigCoreNum : kCores;
+  key = 1;
+  zero(a.out);
+""",
+    arguments="grad index out",
+    before="#define DTYPE_INDEX int32_t",
+)
+
+
+@run_scatter_add_grad.register_cases(only=True)
+def _(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
+    for case in run_scatter_mean_grad.cases[0](dtype, seed):
+        yield {"grad": case["grad"], "index": case["index"]}

@@ -282,3 +282,49 @@ def _(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
             "R": max(1, len(voxels) - 3),
             "M": most,
         }
+
+
+@opsmith.op("driving::run_furthest_point_sampling")
+def run_furthest_point_sampling(
+    points: Float32[Tensor, "B 3 N"], nearest: Float32[Tensor, "B N"], M: int
+) -> Int32[Tensor, "B {M}"]:
+    """Give points, each the furthest from those before; the first one is the first."""
+    distances = (points[:, :, :, None] - points[:, :, None]).square().sum(1)
+    return run_furthest_point_sampling_with_dist.reference(distances, M)[0]
+
+
+register(
+    run_furthest_point_sampling,
+    "furthest_point_sampling/op_kernel/furthest_point_sampling.cpp",
+    fields="""uint32_t N, batch, numPoints, pieces, formerNum, tailNum, workSize, idxTempSize,
+      bigCoreBatch, smallCoreBatch, bigCoreNum, repeats;""",
+    tiling="""
+  const uint64_t all = divided_up(a.N * 4, 256);
+  const auto work = [](uint64_t repeats) {
+    const uint64_t once = repeats * 2, twice = rounded_up(divided_up(once, 64) * 2, 8);
+    return (rounded_up(once, 8) + 2 * twice) * 4;
+  };
+  uint64_t most = 1;
+  const auto room = [&](uint64_t each) {
+    return 8 * 256 * each + work(std::min(each, all)) + rounded_up(divided_up(all, each) * 8, 32);
+  };
+  while (room(most + 1) <= kMemory - 3072) ++most;
+  t.N = a.N, t.batch = a.B, t.numPoints = a.M;
+  t.pieces = divided_up(all, most), t.repeats = std::min(most, all);
+  t.workSize = work(t.repeats), t.idxTempSize = rounded_up(t.pieces * 8, 32);
+  t.formerNum = t.repeats * 64, t.tailNum = a.N - t.formerNum * (t.pieces - 1);
+  t.bigCoreBatch = divided_up(a.B, kCores), t.smallCoreBatch = a.B / kCores;
+  t.bigCoreNum = t.bigCoreBatch == t.smallCoreBatch ? kCores : a.B - t.smallCoreBatch * kCores;
+  blocks = std::min<uint64_t>(a.B, kCores);
+""",
+    arguments="points nearest out",
+    workspace="memory.room(a.B * a.N * 4)",
+)
+
+
+@run_furthest_point_sampling.register_cases(only=True)
+def _(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
+    random = randoms(seed)
+    for batch, count, chosen in ((1, 64, 5), (3, 200, 11), (2, 100, 7), (50, 64, 4), (1, 6400, 3)):
+        points = torch.rand(batch, 3, count, generator=random) * 10
+        yield {"points": points, "nearest": torch.full((batch, count), 1e10), "M": chosen}

@@ -44,9 +44,11 @@ KERNELS: dict[str, dict[str, tuple[str, str]]] = {
         "bev_pool_v2_grad": ("OPS-NPU-QUEUE", "OPS-NPU-QUEUE"),
         "graph_softmax": (PASSED, PASSED),
         "scatter_mean_grad": (BOUNDS, PASSED),
+        "scatter_add_grad": (BOUNDS, PASSED),
     },
     "driving_sampling": {
         "furthest_point_sampling_with_dist": (BOUNDS, RACE),
+        "furthest_point_sampling": (BOUNDS, RACE),
         "max_pool2d": (RACE, RACE),
         "sparse_inverse_conv3d": (BOUNDS, PASSED),
         "border_align": (BOUNDS, BOUNDS),
