@@ -159,9 +159,8 @@ def _compare(trial: Trial, calls: Sequence[Called], expected: Expected) -> None:
             remarks = [text for text in one.remarks if depends or text not in unwritten]
             if not remarks:
                 raise
-            said = "\n".join([str(failure), *remarks])
             code = "OPS-MEMORY-UNINITIALIZED" if depends and unwritten else failure.code
-            raise Failure(said, code=code) from None
+            raise Failure("\n".join([str(failure), *remarks]), code=code) from None
 
 
 @define_check(
