@@ -1,5 +1,6 @@
 // Right kernels that sort, repeat, sum and count in unusual ways: none of them is to be flagged.
 #include "unusual_rows.h"
+#include "aclrtlaunch_rows_by_operators.h"
 
 #include "faults.h"
 
@@ -214,10 +215,11 @@ void launch(const std::string& name, aclrtStream stream, GM_ADDR x, GM_ADDR out,
     #name, name   \
   }
   const Row table[] = {
-      ROW(rows_by_operators),        ROW(counted_with_steps), ROW(gathered_by_repeats),
-      ROW(rows_repeated_and_summed), ROW(powers_and_rests),   ROW(sorted_in_two_ways),
-      ROW(merged_step_by_step),
+      ROW(counted_with_steps), ROW(gathered_by_repeats), ROW(rows_repeated_and_summed),
+      ROW(powers_and_rests),   ROW(sorted_in_two_ways),  ROW(merged_step_by_step),
   };
+  // As a project's own build has launches.
+  if (name == "rows_by_operators") ACLRT_LAUNCH_KERNEL(rows_by_operators)(1, stream, x, out, n);
   for (const Row& row : table) {
     if (name == row.name) row.kernel<<<row.blocks, nullptr, stream>>>(x, out, n);
   }

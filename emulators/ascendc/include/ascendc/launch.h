@@ -65,3 +65,12 @@ class Configured {
 };
 
 }  // namespace emulated
+
+// After 编程指南/附录/基于样例工程完成Kernel直调: a project's build declares each kernel so, in a
+// header of its own. The line is that of the macro.
+#define ACLRT_LAUNCH_KERNEL(kernel)                                               \
+  [](uint32_t blocks, aclrtStream stream, auto... arguments) {                    \
+    ::emulated::Configured(blocks, nullptr, stream)                               \
+        .run(#kernel, kernel, [](auto... own) { kernel(own...); }, arguments...); \
+    return uint32_t{0};                                                           \
+  }

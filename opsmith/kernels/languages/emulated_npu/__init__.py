@@ -6,6 +6,7 @@ The package `emulators.ascendc` has the headers and the runtime; launches become
 from __future__ import annotations
 
 import ctypes
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ from opsmith.kernels.toolchain import compilers
 from opsmith.kernels.toolchain.devices import DEVICES
 from opsmith.kernels.toolchain.recipe import LinkedWith, Recipe
 from opsmith.kernels.toolchain.units import Generated, Unit
+from opsmith.system.files import source_text
 
 if TYPE_CHECKING:
     from emulators.cuda.own_code import OwnCode
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from opsmith.untyped import Value
 
 _BEGINS_WITH = ("opsmith/ascendc.h",)
+_LAUNCH_HEADER = re.compile(r"\baclrtlaunch_\w+\.h\b")
 
 
 class _OnCpu(Emulation):
@@ -57,6 +60,11 @@ class _OnCpu(Emulation):
                 f"{source.what}: opsmith does not emulate this kernel: it has {error}, at "
                 f"{error.path.name}:{error.line}"
             ) from None
+
+
+def _launch_headers(source: KernelSource) -> Generated:
+    """Return the headers that a project's build writes for `ACLRT_LAUNCH_KERNEL`, with nothing."""
+    return Generated.of(dict.fromkeys(_LAUNCH_HEADER.findall(source_text(source.path)), ""))
 
 
 def _flags(source: KernelSource) -> tuple[str, ...]:
@@ -85,7 +93,7 @@ class AscendCOnCpu(_OnCpu, Cpp):
         unit = Unit(
             name=f"{source.signature.namespace}__{source.signature.name}",
             source=source.path,
-            generated=argument_header(source),
+            generated=argument_header(source).beside(_launch_headers(source)),
             include_dirs=(*compiling.INCLUDE, *source.include_dirs),
             defines=DEVICES["cpu"].compile_definitions,
             flags=_flags(source),
@@ -124,7 +132,7 @@ class _TorchAscendCOnCpu(_OnCpu, BehindTorch):
         unit = Unit(
             name=f"{library_name(source)}_on_cpu",
             source=source.path,
-            generated=Generated.of(None),
+            generated=_launch_headers(source),
             include_dirs=(TORCH_INCLUDE, *compiling.INCLUDE, *source.include_dirs),
             flags=("-w", *_flags(source)),
             full_torch=True,
