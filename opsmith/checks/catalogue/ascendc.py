@@ -17,13 +17,15 @@ from opsmith.errors import BuildError, MissingDependencyError
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
 
-#: Matches what the compiler says of a part of Ascend C that the emulation does not have. Its names
-#: begin with a capital letter, or are words of its macros; other names are the user's.
+#: Matches what the compiler says of a part of Ascend C, of its runtime or of torch_npu that the
+#: emulation does not have. Names of Ascend C begin with a capital letter; others are the user's.
 _UNKNOWN = re.compile(
     r"^(?P<file>.+?):(?P<line>\d+):.*?error: "
     r"(?:static assertion failed: opsmith emulates (?P<no>.+)"
-    r"|'(?:AscendC::)?(?P<name>[A-Z]\w+)' (?:was not declared|is not a member of '[\w:]+'"
-    r"|has not been declared|does not name a type))",
+    r"|(?P<header>(?:torch_npu|acl\w*|hccl|lib|register|tiling)/\S+): No such file"
+    r"|'(?P<member>\w+)' is not a member of '(?:at|c10)_npu"
+    r"|'(?:AscendC::)?(?P<name>[A-Z]\w+|acl\w+|at_npu|c10_npu)' (?:was not declared"
+    r"|is not a member of '[\w:]+'|has not been declared|is not a namespace|does not name a type))",
     re.MULTILINE,
 )
 
@@ -63,7 +65,7 @@ def ascendc_on_cpu(trial: Trial) -> None:
         unknown = _UNKNOWN.search(str(error))
         if unknown is None:
             raise Failure(f"compiled for the CPU, {error}", code="OPS-BUILD-FAILED") from None
-        file, line, no, name = unknown.groups()
-        what = f"does not emulate {name}" if name else f"emulates {no}"
+        file, line, no, *names = unknown.groups()
+        what = f"emulates {no}" if no else f"does not emulate {next(filter(None, names))}"
         raise Inapplicable(f"opsmith {what}, at {file.rpartition('/')[2]}:{line}") from None
     run_in_orders(trial, build, dtypes_of(trial, translated, build))

@@ -12,6 +12,7 @@ from torch import Tensor
 import opsmith
 from opsmith import checks
 
+COMMAND = "torch_npu/csrc/framework/OpCommand.h"
 Rows = Float16[Tensor, "8 1024"]
 KERNEL = """
 #include <torch/extension.h>
@@ -135,6 +136,32 @@ def test_host_code_for_torch_npu_is_checked_and_called_with_tensors_of_the_cpu(t
         [sys.executable, __file__, str(tmp_path), way], capture_output=True, text=True, check=False
     )
     assert (ran.returncode, ran.stderr) == (0, "")
+
+
+# The second case compiles for half a minute; the first ends at the header.
+@pytest.mark.slow(cases=1)
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        (
+            "commanded",
+            (
+                '#include "kernel',
+                '#include "torch_npu/csrc/framework/OpCommand.h"\n#include "kernel',
+            ),
+            f"{COMMAND}, at commanded.cpp:4",
+        ),
+        ("usual", ("getCurrent", "getDefault"), "getDefaultNPUStream, at usual.cpp:57"),
+    ],
+)
+def test_what_of_torch_npu_is_not_emulated_is_not_applicable_and_named(
+    tmp_path, name, change, said
+):
+    found = row(added(tmp_path, name, KERNEL.replace(*change) + BLOCKS))
+    assert (found.status, found.message) == (
+        "not applicable",
+        f"opsmith does not emulate {said}",
+    )
 
 
 # The test above states that a right kernel passes.
