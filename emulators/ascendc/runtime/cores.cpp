@@ -21,6 +21,7 @@ struct Issued {
   Atomic atomic;
   const char* name;
   Place place;
+  Clock known;  // what was complete before it
 };
 
 // The last accesses to a byte, as numbers of instructions.
@@ -115,8 +116,8 @@ void issue(Queue queue, const char* name, Place place) {
   join(known, before);
   if (queue == Queue::S) known[own] = core.issued[own];
   if (machine.issued.empty()) machine.issued.emplace_back();  // number 0: none
-  machine.issued.push_back(
-      {core.number, ++core.issued[own], core.epoch, queue, core.registers.atomic, name, place});
+  machine.issued.push_back({core.number, ++core.issued[own], core.epoch, queue,
+                            core.registers.atomic, name, place, known});
 }
 
 Clock complete(Queue queue) {
@@ -186,12 +187,13 @@ bool is_ordered(const Issued& before) {
   Core& core = here();
   if (before.core != core.number) return before.epoch < core.epoch;
   const Queue queue = now().queue;
-  uint32_t& known = core.known[static_cast<uint32_t>(queue)][static_cast<uint32_t>(before.queue)];
-  if (known >= before.time) return true;
+  Clock& known = core.known[static_cast<uint32_t>(queue)];
+  if (known[static_cast<uint32_t>(before.queue)] >= before.time) return true;
   const bool scalar = queue == Queue::S || before.queue == Queue::S;
   const bool vector = queue == Queue::V && before.queue == Queue::V;
   if (!machine.launch->orders || !(scalar || vector)) return false;
-  known = before.time;
+  join(known, before.known);  // whoever waits for it has waited for that too
+  known[static_cast<uint32_t>(before.queue)] = before.time;
   return true;
 }
 

@@ -260,7 +260,7 @@ UNUSUAL = {
             *("ping_and_pong", "bound_queue", "tensors_in_place", "fetched_ahead"),
             *("queue_of_intermediates", "parts_of_a_buffer", "pipe_used_again"),
             *("over_its_source", "masks_and_steps", "scalars_between", "rows_with_room"),
-            *("members_and_tiling", "barrier_of_the_next_round"),
+            *("refilled_after_a_scalar", "members_and_tiling", "barrier_of_the_next_round"),
             *("sum_of_blocks", "parts_that_go_round", "blocks_without_work"),
         ),
         (copied,),

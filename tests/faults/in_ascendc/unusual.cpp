@@ -175,6 +175,21 @@ KERNEL(scalars_between) {
   SAVE(out, b, n);
 }
 
+// The scalar unit waits for an instruction, and with it for the copy that this one had waited for:
+// what it issues then may copy over that.
+KERNEL(refilled_after_a_scalar) {
+  BUFFERS()
+  for (int32_t at = 0; at < n; at += 16) {
+    const int32_t count = n - at < 16 ? n - at : 16;
+    LOAD(a, x[at], count);
+    THEN(MTE2, V);
+    Adds(b[at], a, 0.0f, count);
+    b.SetValue(at, b.GetValue(at));
+  }
+  THEN(V, MTE3);
+  SAVE(out, b, n);
+}
+
 // Numbers of 16 bits, and what is rounded on the way there.
 KERNEL(by_way_of_half) {
   BUFFERS()
@@ -357,6 +372,7 @@ void launch(const std::string& name, aclrtStream stream, GM_ADDR x, GM_ADDR out,
       ROW(over_its_source),
       ROW(masks_and_steps),
       ROW(scalars_between),
+      ROW(refilled_after_a_scalar),
       ROW(by_way_of_half),
       ROW(sum_of_all),
       ROW(greatest_and_where),
