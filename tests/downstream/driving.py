@@ -95,7 +95,8 @@ def register(
         tiling: computes the tiling `t`, and `blocks` where these are not all cores, from the
             operator's arguments `a`, as the project's host code does.
         fields: the members of the tiling.
-        arguments: the names of the operator's arguments and results in the kernel's order.
+        arguments: the names of the operator's arguments and results in the kernel's order;
+            after an @ the names of addresses that the tiling computes.
         struct: the tiling's name, by default the kernel's in CamelCase, and `TilingData`.
         kernel: the function's name, by default the file's.
         workspace: the address of memory besides, as `memory.room(bytes)`.
@@ -104,7 +105,9 @@ def register(
     file = KERNELS / path
     kernel = kernel or file.stem
     camel = "".join(word.capitalize() for word in file.stem.split("_"))
-    addresses = [f"memory.of(a.{name})" for name in arguments.split()]
+    addresses = [
+        name[1:] if name.startswith("@") else f"memory.of(a.{name})" for name in arguments.split()
+    ]
     text = _SOURCE.format(
         name=operator.signature.name,
         namespace=operator.signature.namespace,
