@@ -85,6 +85,8 @@ KERNELS: dict[str, dict[str, tuple[str, str]]] = {
     "driving_attention": {
         "geometric_kernel_attention": (BOUNDS, BOUNDS),
         "deformable_aggregation": (BOUNDS, PASSED),
+        "bev_pool_v3": (BOUNDS, BOUNDS),
+        "bev_pool_v3_without_depth": (BOUNDS, PASSED),
     },
     "ascend_direct": {
         "add_custom": (PASSED, PASSED),
