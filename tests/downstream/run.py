@@ -88,6 +88,22 @@ KERNELS: dict[str, dict[str, tuple[str, str]]] = {
         "bev_pool_v3": (BOUNDS, BOUNDS),
         "bev_pool_v3_without_depth": (BOUNDS, PASSED),
     },
+    "driving_more2": {
+        "voxel_pooling_train": (BOUNDS, PASSED),
+        "voxel_pooling_train_grad": (BOUNDS, RACE),
+        "points_in_box": ("OPS-NPU-QUEUE", "OPS-NPU-QUEUE"),
+        "points_in_box_all": (BOUNDS, BOUNDS),
+        "voxel_to_point": (BOUNDS, PASSED),
+        "roipoint_pool3d": (BOUNDS, PASSED),
+        "roiaware_pool3d": (BOUNDS, RACE),
+    },
+    "driving_sparse": {
+        "scatter_mean": (BOUNDS, RACE),
+        "scatter_mean_div": (BOUNDS, RACE),
+        "radius": (BOUNDS, RACE),
+        "sparse_conv3d": (PASSED, PASSED),
+        "subm_sparse_conv3d_with_key": (BOUNDS, BOUNDS),
+    },
     "ascend_direct": {
         "add_custom": (PASSED, PASSED),
         "bgmv_shrink": (PASSED, PASSED),
