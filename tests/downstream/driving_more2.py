@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from driving import register
-from jaxtyping import Float32, Int32
+from jaxtyping import Float32, Int16, Int32
 from torch import Tensor
 
 import opsmith
@@ -347,3 +347,46 @@ def _(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
         yield {"rois": case["boxes"][0].T.contiguous(), "pts": case["pts"][0],
                "features": features, "P": most, "X": 2, "Y": 3, "Z": 2,
                "average": average}  # fmt: skip
+
+
+@opsmith.op("driving::run_nms3d_on_sight")
+def run_nms3d_on_sight(boxes: Float32[Tensor, "7 N"], threshold: float) -> Int16[Tensor, "N N"]:
+    """Say which boxes stay beside each: no shadow of it, or out of its way."""
+    x, y, heading = boxes[0], boxes[1], boxes[6]
+    front = x > y.abs() * (1.73205 / 3)
+    near = (x[:, None] - x) ** 2 + (y[:, None] - y) ** 2 < 25
+    near &= (x[:, None] * x + y[:, None] * y > 0) & ~front[:, None] & ~front
+    near &= (heading[:, None] - heading).abs() < 0.523598
+    squares = x * x + y * y
+    up = x[:, None] * y - y[:, None] * x
+    distance = -(up * up) / (torch.maximum(squares[:, None], squares) + 0.0001)
+    stays = distance.where(near, -100) <= threshold
+    return (stays | torch.eye(len(x), dtype=torch.bool)).short()
+
+
+register(
+    run_nms3d_on_sight,
+    "nms3d_on_sight/op_kernel/nms3d_on_sight.cpp",
+    struct="Nms3dOnSightTilingData",
+    fields="uint32_t usedCoreNum, boxNum, loopTime, assignBox, alignedN;\n  float threshold;",
+    tiling="""
+  t.boxNum = a.N, t.alignedN = rounded_up(a.N, 16), t.assignBox = rounded_up(t.alignedN, 64);
+  blocks = t.usedCoreNum = std::min<uint64_t>(a.N, kCores);
+  t.loopTime = divided_up(a.N, t.usedCoreNum), t.threshold = a.threshold;
+  key = 1;
+  const auto rows = ctx.scratch<int16_t>(a.N * t.alignedN);
+  memory.results.push_back([&a, &t, rows] {
+    for (int64_t i = 0; i < a.N; ++i)
+      std::copy_n(rows.data() + i * t.alignedN, a.N, a.out.data() + i * a.N);
+  });
+""",
+    arguments="boxes",
+    workspace="reinterpret_cast<GM_ADDR>(rows.data()), nullptr",
+)
+
+
+@run_nms3d_on_sight.register_cases(only=True)
+def _(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
+    for count in (64, 16, 50, 200):
+        boxes = torch.rand(7, count, generator=randoms(seed)) * 12 - 9
+        yield {"boxes": boxes, "threshold": -1.0}

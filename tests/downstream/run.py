@@ -96,6 +96,7 @@ KERNELS: dict[str, dict[str, tuple[str, str]]] = {
         "voxel_to_point": (BOUNDS, PASSED),
         "roipoint_pool3d": (BOUNDS, PASSED),
         "roiaware_pool3d": (BOUNDS, RACE),
+        "nms3d_on_sight": (BOUNDS, BOUNDS),
     },
     "driving_sparse": {
         "scatter_mean": (BOUNDS, RACE),
@@ -103,6 +104,10 @@ KERNELS: dict[str, dict[str, tuple[str, str]]] = {
         "radius": (BOUNDS, RACE),
         "sparse_conv3d": (PASSED, PASSED),
         "subm_sparse_conv3d_with_key": (BOUNDS, BOUNDS),
+    },
+    "ascend_lora": {
+        "sgemmv_shrink": (PASSED, PASSED),
+        "sgemmv_expand": ("OPS-VALUE-WRONG", "OPS-VALUE-WRONG"),
     },
     "ascend_direct": {
         "add_custom": (PASSED, PASSED),
