@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from opsmith.checks.numerics.sensitivity import Evaluate
 from opsmith.compat.torch_pytree import tree_leaves
 from opsmith.compat.torch_tracing import TorchDispatchMode
-from opsmith.operators.core.arguments import every_tensor_in
+from opsmith.operators.core.arguments import every_tensor_in, map_tensors
 
 _aten = torch.ops.aten
 _DOUBLE = (torch.float64, torch.complex128)
@@ -76,9 +76,14 @@ class DoubleRun:
         return results
 
     def as_written(self, arguments: Mapping[str, Any]) -> list[Tensor]:
-        """Return the results if every conversion takes place as it is written."""
+        """Return the results if every conversion takes place as it is written.
+
+        The arguments are copied: a reference that computes in ``x.float()`` writes into a copy of
+        its half numbers, and here ``to`` gives it the argument itself.
+        """
+        own = {name: map_tensors(value, Tensor.clone) for name, value in arguments.items()}
         with double_by_default():
-            return self._evaluate(arguments)
+            return self._evaluate(own)
 
     @property
     def converts(self) -> bool:
