@@ -150,7 +150,7 @@ BY_ROW = {
     "exact-gradient": ("one", between(257, 1000)),
     "exact-cuda-on-cpu": ("one", between(257, 1000)),
     "cuda-on-cpu": ("all", MANY, ZERO, ONE),
-    "ascendc-on-cpu": ("all", MANY, ZERO, ONE),
+    "ascendc-on-cpu": ("npu", MANY, ZERO, ONE),
     "mutation": ("all", MANY),
     "aliasing": ("all", MANY, ONE),
     "out": ("all", MANY, ONE),
@@ -204,6 +204,7 @@ def owed_dtypes(which, known):
         "all": known,
         "differentiable": {one for one in known if one and "float" in one},
         "double": known & {"float64"},
+        "npu": known & {"float32", "float16"},  # vector units have no double
         "runtime": {one for one in known if one and set(one.split("+")) <= plain},
         "one": set(),
     }[which]
