@@ -96,6 +96,14 @@ def is_known(operator: str) -> bool:
     return bool(torch._C._dispatch_has_kernel(operator))
 
 
+def is_added(key: str) -> bool:
+    """Return whether a package has added the device type of a dispatch key to this process.
+
+    Private: ``torch._C._dispatch_has_backend_fallback``. Without it, a second one raises.
+    """
+    return bool(torch._C._dispatch_has_backend_fallback(getattr(torch._C.DispatchKey, key)))
+
+
 def is_defined(operator: str) -> bool:
     """Return whether an operator has a schema; kernels may be registered before it.
 

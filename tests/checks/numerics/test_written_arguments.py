@@ -12,7 +12,7 @@ from opsmith import checks
 def added(name: str, more: int) -> opsmith.Operator:
     @opsmith.op(f"written_arguments::{name}")
     def add_one(x: Float16[Tensor, "N"]) -> Float16[Tensor, "N"]:
-        # Of half numbers a copy, and of numbers in double precision the argument itself.
+        # `to` copies half numbers, and returns numbers in double precision as they are.
         out = x.to(torch.promote_types(x.dtype, torch.float32))
         out += 1
         return out.to(x.dtype)

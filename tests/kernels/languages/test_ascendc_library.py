@@ -138,6 +138,36 @@ def test_host_code_for_torch_npu_is_checked_and_called_with_tensors_of_the_cpu(t
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
+CLASH = """
+import sys
+
+import pytest
+import torch
+
+import opsmith
+
+# As a vendor's package does, when it is imported.
+vendor = torch.library.Library("_", "IMPL")
+vendor.fallback(torch.library.fallthrough_kernel, "PrivateUse1")
+sys.path.insert(0, {tests!r})
+from test_ascendc_library import BLOCKS, KERNEL, Path, added
+
+add, x = added(Path({folder!r}), "called", KERNEL + BLOCKS), torch.rand(8, 1024).half()
+with opsmith.emulate("npu"), pytest.raises(opsmith.MissingDependencyError, match="of its own"):
+    add(x, x)
+"""
+
+
+# It compiles what the test above compiles.
+@pytest.mark.long
+def test_a_process_with_a_device_of_its_own_says_so(tmp_path):
+    program = CLASH.format(tests=str(Path(__file__).parent), folder=str(tmp_path))
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
 # The second case compiles for half a minute; the first ends at the header.
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize(

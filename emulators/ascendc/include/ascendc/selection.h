@@ -24,7 +24,7 @@ namespace emulated::npu {
 
 template <typename T>
 bool compares(T x, T y, AscendC::CMPMODE mode) {
-  const bool by_mode[] = {x<y, x> y, x == y, x <= y, x >= y, x != y};
+  const bool by_mode[] = {(x < y), (x > y), (x == y), (x <= y), (x >= y), (x != y)};
   return by_mode[static_cast<uint8_t>(mode)];
 }
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from emulators.ascendc import compiling
 from emulators.cuda.own_code import UnreadableError
 from emulators.cuda.rewriting import rewrite_launches
+from opsmith.compat.torch_dispatch import is_added, is_defined
 from opsmith.compat.torch_library import destroy
 from opsmith.errors import MissingDependencyError
 from opsmith.kernels.languages.cpp import Cpp, argument_header, explainer, torch_adapter
@@ -145,6 +146,12 @@ class _TorchAscendCOnCpu(_OnCpu, BehindTorch):
 
     def load(self, source: KernelSource, path: Path) -> Library:
         """Load the library, beside PyTorch's device for NPUs on the CPU."""
+        if is_added(self.device_key) and not is_defined("opsmith_emulated::on_device"):
+            raise MissingDependencyError(
+                f"{source.what}: this process has a device of its own under the dispatch key "
+                f"{self.device_key}, which torch_npu adds. Emulate in a process that does not "
+                "import it."
+            )
         ctypes.CDLL(str(self.device_library("opsmith_device")), ctypes.RTLD_GLOBAL)
         loaded = super().load(source, path)
         return _OnDevice(source.signature, source.device, source.what, loaded.path)
