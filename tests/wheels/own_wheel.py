@@ -88,6 +88,8 @@ def fill(folder: Path, kind: Platform, gates: Sequence[str]) -> None:
 def build(out: Path, platform: str, gates: Sequence[str] = ()) -> Path:
     """Build the wheel, and return its path."""
     kind = find_platform(platform)
+    # It is built from a folder of its own, which a relative path would mean.
+    out = out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     with copied() as copy, tempfile.TemporaryDirectory() as first:
         fill(copy / "opsmith", kind, gates)

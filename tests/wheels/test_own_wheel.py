@@ -22,7 +22,8 @@ from opsmith.wheels.platforms import find_platform
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, installed into a folder of its own."""
     folder = tmp_path_factory.mktemp("own")
-    wheel = own_wheel.build(folder, "native")
+    wheel = own_wheel.build(Path(os.path.relpath(folder)), "native")
+    assert wheel.parent == folder
     assert f"_{find_platform('native').machine}.whl" in wheel.name and "manylinux" in wheel.name
     install(wheel, folder / "site")
     return folder / "site"
