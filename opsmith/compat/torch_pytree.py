@@ -8,29 +8,14 @@ and cannot read descriptions.
 from __future__ import annotations
 
 from torch.utils._pytree import (
-    SequenceKey,
-    TreeSpec,
-    tree_flatten,
-    tree_flatten_with_path,
-    tree_leaves,
-    tree_map,
-    tree_map_only,
-    tree_structure,
-    tree_unflatten,
-    treespec_dumps,
-    treespec_loads,
+    SequenceKey as SequenceKey,
+    tree_flatten as tree_flatten,
+    tree_flatten_with_path as tree_flatten_with_path,
+    tree_leaves as tree_leaves,
+    tree_map as tree_map,
+    tree_map_only as tree_map_only,
+    tree_structure as tree_structure,
+    tree_unflatten as tree_unflatten,
+    treespec_dumps as treespec_dumps,
+    treespec_loads as treespec_loads,
 )
-
-__all__ = [
-    "SequenceKey",
-    "TreeSpec",
-    "tree_flatten",
-    "tree_flatten_with_path",
-    "tree_leaves",
-    "tree_map",
-    "tree_map_only",
-    "tree_structure",
-    "tree_unflatten",
-    "treespec_dumps",
-    "treespec_loads",
-]

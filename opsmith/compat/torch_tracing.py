@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode as _TorchDispatchMode
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import (
+    TorchDispatchMode as _TorchDispatchMode,
+    _disable_current_modes,
+)
 
 from opsmith.untyped import Untyped
 

@@ -22,41 +22,23 @@ Environment variables choose compilers, processors and the cache: see
 
 from __future__ import annotations
 
-from opsmith.kernels.codegen.cache_key import generated_key
-from opsmith.kernels.codegen.cpp_names import calls_symbol
-from opsmith.kernels.language_registry import kernel_source
-from opsmith.kernels.languages.torch_library import defines_operator, forget_definition
-from opsmith.kernels.libraries.loaded_library import Library
-from opsmith.kernels.source import KernelSource
-from opsmith.kernels.toolchain.devices import (
-    DEVICES,
-    HOST,
-    Device,
-    dispatch_key,
-    find_device,
-    get_device,
+from opsmith.kernels.codegen.cache_key import generated_key as generated_key
+from opsmith.kernels.codegen.cpp_names import calls_symbol as calls_symbol
+from opsmith.kernels.language_registry import kernel_source as kernel_source
+from opsmith.kernels.languages.torch_library import (
+    defines_operator as defines_operator,
+    forget_definition as forget_definition,
 )
-from opsmith.kernels.toolchain.recipe import Recipe
-from opsmith.kernels.toolchain.units import INCLUDE, Generated, Unit
-from opsmith.system.files import cache_folder
-
-__all__ = [
-    "DEVICES",
-    "HOST",
-    "INCLUDE",
-    "Device",
-    "Generated",
-    "KernelSource",
-    "Library",
-    "Recipe",
-    "Unit",
-    "cache_folder",
-    "calls_symbol",
-    "defines_operator",
-    "dispatch_key",
-    "find_device",
-    "forget_definition",
-    "generated_key",
-    "get_device",
-    "kernel_source",
-]
+from opsmith.kernels.libraries.loaded_library import Library as Library
+from opsmith.kernels.source import KernelSource as KernelSource
+from opsmith.kernels.toolchain.devices import (
+    DEVICES as DEVICES,
+    HOST as HOST,
+    Device as Device,
+    dispatch_key as dispatch_key,
+    find_device as find_device,
+    get_device as get_device,
+)
+from opsmith.kernels.toolchain.recipe import Recipe as Recipe
+from opsmith.kernels.toolchain.units import INCLUDE as INCLUDE, Generated as Generated, Unit as Unit
+from opsmith.system.files import cache_folder as cache_folder

@@ -5,68 +5,47 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opsmith.signature.annotations import (
-    Between,
-    Extent,
-    Index,
-    NonDifferentiable,
-    Philox,
-    Positive,
-    Selects,
-    Sorted,
-    Starts,
-    Total,
-    Unspecified,
+    Between as Between,
+    Extent as Extent,
+    Index as Index,
+    NonDifferentiable as NonDifferentiable,
+    Philox as Philox,
+    Positive as Positive,
+    Selects as Selects,
+    Sorted as Sorted,
+    Starts as Starts,
+    Total as Total,
+    Unspecified as Unspecified,
 )
-from opsmith.signature.constraints import Bound, Column, Order, PartStarts, Sum, ValueRange
-from opsmith.signature.declare import signature_of
-from opsmith.signature.dtype_variables import DtypeVar
-from opsmith.signature.model import Signature
+from opsmith.signature.constraints import (
+    Bound as Bound,
+    Column as Column,
+    Order as Order,
+    PartStarts as PartStarts,
+    Sum as Sum,
+    ValueRange as ValueRange,
+)
+from opsmith.signature.declare import signature_of as signature_of
+from opsmith.signature.dtype_variables import DtypeVar as DtypeVar
+from opsmith.signature.model import Signature as Signature
 from opsmith.signature.parameters import (
-    NO_DEFAULT,
-    Parameter,
-    Result,
-    ScalarType,
-    SequenceType,
-    TensorListType,
-    TensorType,
+    NO_DEFAULT as NO_DEFAULT,
+    Parameter as Parameter,
+    Result as Result,
+    ScalarType as ScalarType,
+    SequenceType as SequenceType,
+    TensorListType as TensorListType,
+    TensorType as TensorType,
 )
 
 if TYPE_CHECKING:
-    from opsmith.signature.binding import Bindings, TensorInfo, bind, result_shapes
+    from opsmith.signature.binding import (
+        Bindings as Bindings,
+        TensorInfo as TensorInfo,
+        bind as bind,
+        result_shapes as result_shapes,
+    )
 
-__all__ = [
-    "NO_DEFAULT",
-    "Between",
-    "Bindings",
-    "Bound",
-    "Column",
-    "DtypeVar",
-    "Extent",
-    "Index",
-    "NonDifferentiable",
-    "Order",
-    "Parameter",
-    "PartStarts",
-    "Philox",
-    "Positive",
-    "Result",
-    "ScalarType",
-    "Selects",
-    "SequenceType",
-    "Signature",
-    "Sorted",
-    "Starts",
-    "Sum",
-    "TensorInfo",
-    "TensorListType",
-    "TensorType",
-    "Total",
-    "Unspecified",
-    "ValueRange",
-    "bind",
-    "result_shapes",
-    "signature_of",
-]
 
 _OF_CALLS = ("Bindings", "TensorInfo", "bind", "result_shapes")
 

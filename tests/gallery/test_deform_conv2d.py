@@ -21,8 +21,7 @@ from gallery.deform_conv2d.deform_conv2d import (
     deform_conv2d_backward_weight,
 )
 from gallery.deform_conv2d.inputs import backward_cases, case, cases
-from gallery.deform_conv2d.module import DeformConv2d
-from gallery.deform_conv2d.module import deform_conv2d as as_in_torchvision
+from gallery.deform_conv2d.module import DeformConv2d, deform_conv2d as as_in_torchvision
 from opsmith.kernels import INCLUDE
 from opsmith.kernels.toolchain.compilers import find_compiler
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from jaxtyping import Float, Int32
 from torch import Tensor
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import jaxtyping
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 
 import opsmith

@@ -13,8 +13,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from hypothesis import reject
-from hypothesis import strategies as st
+from hypothesis import reject, strategies as st
 
 from opsmith.checks.cases.boundary_values import takes
 from opsmith.checks.cases.case import Case

@@ -13,28 +13,14 @@ call. The program provides:
 ``--sanitize`` runs the same program and kernel, rebuilt with ``-fsanitize=…``.
 """
 
-from opsmith.checks.harness.build import SANITIZERS, Build, build
+from opsmith.checks.harness.build import SANITIZERS as SANITIZERS, Build as Build, build as build
 from opsmith.checks.harness.call import (
-    Called,
-    Elements,
-    Fault,
-    Phase,
-    code_of,
-    flat_memory,
-    repeated,
-    run,
+    Called as Called,
+    Elements as Elements,
+    Fault as Fault,
+    Phase as Phase,
+    code_of as code_of,
+    flat_memory as flat_memory,
+    repeated as repeated,
+    run as run,
 )
-
-__all__ = [
-    "SANITIZERS",
-    "Build",
-    "Called",
-    "Elements",
-    "Fault",
-    "Phase",
-    "build",
-    "code_of",
-    "flat_memory",
-    "repeated",
-    "run",
-]

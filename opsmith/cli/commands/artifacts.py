@@ -97,8 +97,7 @@ def export(
 
     with status("importing PyTorch and the model"):
         from opsmith.cli.source import load_source
-        from opsmith.targets import OperatorTarget, get_target
-        from opsmith.targets import export as export_to
+        from opsmith.targets import OperatorTarget, export as export_to, get_target
 
         found = get_target(target)
         options = _options(found, extra.found(ctx))

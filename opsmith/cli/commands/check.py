@@ -293,8 +293,7 @@ def check(
         import opsmith.checks as checks
         from opsmith.checks import worker_server
         from opsmith.checks.protocol import selected as checks_of
-        from opsmith.checks.report.table import Table, show_ending
-        from opsmith.checks.report.table import timings as time_table
+        from opsmith.checks.report.table import Table, show_ending, timings as time_table
         from opsmith.checks.workers.earlier_rows import EarlierRows
 
         worker_server.import_all()

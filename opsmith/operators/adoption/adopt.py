@@ -31,8 +31,7 @@ from opsmith.operators.core.arguments import memory_of
 from opsmith.operators.core.onnx_translation import OnnxTranslation
 from opsmith.operators.core.operator import Operator
 from opsmith.operators.core.source_location import where_written
-from opsmith.operators.decorator import op as declare
-from opsmith.operators.decorator import refuse
+from opsmith.operators.decorator import op as declare, refuse
 from opsmith.operators.dispatch.fake import give_fake
 from opsmith.signature import Signature, hints, signature_of
 from opsmith.untyped import Args, Arguments, Hint, Untyped, Value

@@ -22,8 +22,7 @@ from opsmith.signature import (
 )
 from opsmith.signature.calls import named
 from opsmith.signature.sizes.shapes import show_sizes
-from opsmith.signature.solving.folding import Fold
-from opsmith.signature.solving.folding import fold as fold_of
+from opsmith.signature.solving.folding import Fold, fold as fold_of
 from opsmith.untyped import Arguments, Untyped, Value
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind, OutputSpec, TensorArgument
 from torch.fx import Node
 
-from opsmith.compat import torch_inductor, torch_modules
-from opsmith.compat import torch_pytree as pytree
+from opsmith.compat import torch_inductor, torch_modules, torch_pytree as pytree
 from opsmith.compat.torch_library import is_written_in_python
 from opsmith.compat.torch_ops import OpOverload, is_builtin, overload_schema
 from opsmith.compat.torch_tracing import updated

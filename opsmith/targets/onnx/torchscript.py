@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from opsmith.compat import torch_onnx
-from opsmith.compat import torch_pytree as pytree
+from opsmith.compat import torch_onnx, torch_pytree as pytree
 from opsmith.compat.torch_autograd import is_view
 from opsmith.compat.torch_ops import OpOverload, overload_schema
 from opsmith.errors import ExportError, FormError

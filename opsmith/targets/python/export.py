@@ -21,8 +21,7 @@ from opsmith.targets.exporting.packages import vendoring
 from opsmith.targets.exporting.packages.writer import attributes_of, head, package_name, project
 from opsmith.targets.exporting.protocol import Outcome
 from opsmith.targets.exporting.readme import README
-from opsmith.targets.hosted import library as hosted
-from opsmith.targets.hosted import signature_text
+from opsmith.targets.hosted import library as hosted, signature_text
 from opsmith.targets.hosted.functions import HostedFunctions
 from opsmith.targets.python import library
 

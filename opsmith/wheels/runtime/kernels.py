@@ -8,29 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from opsmith.errors import BuildError
 from opsmith.kernels.toolchain.devices import (
-    DEVICES,
-    HOST,
-    Device,
-    dispatch_key,
-    find_device,
-    get_device,
+    DEVICES as DEVICES,
+    HOST as HOST,
+    Device as Device,
+    dispatch_key as dispatch_key,
+    find_device as find_device,
+    get_device as get_device,
 )
 from opsmith.signature.model import Signature
 
 if TYPE_CHECKING:
     from opsmith.kernels.libraries.loaded_library import Library
-
-__all__ = [
-    "DEVICES",
-    "HOST",
-    "Device",
-    "KernelSource",
-    "dispatch_key",
-    "find_device",
-    "forget_definition",
-    "get_device",
-    "kernel_source",
-]
 
 
 def forget_definition(qualname: str) -> None:

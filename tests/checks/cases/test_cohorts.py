@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 import pytest
 import torch
 from cohort_rows import declared, run
-from comparing import outcome
-from comparing import total as added_up
+from comparing import outcome, total as added_up
 from jaxtyping import Float, Float32, Int32, Int64
 from torch import Tensor
 

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from jaxtyping import Float, Int32, Int64
 from torch import Tensor
 

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from jaxtyping import Float, Int64
 from torch import Tensor
 

@@ -15,8 +15,7 @@ import opsmith
 from opsmith import targets
 from opsmith.errors import ExportError
 from opsmith.kernels import Recipe
-from opsmith.targets.aotinductor.runtime import SOURCES as RUNNER
-from opsmith.targets.aotinductor.runtime import build_runner
+from opsmith.targets.aotinductor.runtime import SOURCES as RUNNER, build_runner
 
 pytestmark = pytest.mark.slow
 

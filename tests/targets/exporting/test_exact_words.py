@@ -24,8 +24,7 @@ from opsmith.targets import (
     Runner,
     prepare,
 )
-from opsmith.targets.exporting import export as exporting
-from opsmith.targets.exporting import operator_export
+from opsmith.targets.exporting import export as exporting, operator_export
 from opsmith.targets.exporting.tracing import evaluating
 from opsmith.targets.exporting.verification import compare, largest_difference, relative_difference
 

@@ -20,15 +20,13 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from fake_cuda import SOURCES as FAKE_CUDA
-from fake_cuda import Jit, as_text, fake_cuda
+from fake_cuda import SOURCES as FAKE_CUDA, Jit, as_text, fake_cuda
 from torch import Tensor
 
 import opsmith
 from opsmith import ArtifactError, ExportError
 from opsmith.kernels import KernelSource, Recipe
-from opsmith.kernels.languages.triton import TritonKernel, compiling
-from opsmith.kernels.languages.triton import language as triton_language
+from opsmith.kernels.languages.triton import TritonKernel, compiling, language as triton_language
 from opsmith.kernels.libraries.loaded_library import calls_in
 from opsmith.targets.onnxruntime import library
 from opsmith.targets.onnxruntime.proofs import SingleNode

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import emulators.cuda
 from emulators.cuda import compiling
-from emulators.cuda.compiling import ALIASING, RUNTIME, common_flags
-from emulators.cuda.compiling import INCLUDE as INCLUDE
+from emulators.cuda.compiling import ALIASING, INCLUDE as INCLUDE, RUNTIME, common_flags
 from emulators.cuda.obstacles import Obstacle, obstacle_of
 from emulators.cuda.own_code import NoParserError, OwnCode, read_own_code
 from emulators.cuda.rewriting import rewrite
