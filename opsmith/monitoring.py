@@ -14,10 +14,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import Self
 
 from opsmith.compat.torch_dispatch import is_watched
 from opsmith.errors import OpsmithError
@@ -25,9 +26,6 @@ from opsmith.kernels import HOST, find_device
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import dtype_name, flatten, tensors_in
 from opsmith.signature.sizes.shapes import show_sizes
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 _LOGGER = logging.getLogger("opsmith.monitor")
 #: Seconds that the end of the program waits for the comparison in progress.

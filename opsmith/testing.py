@@ -17,19 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opsmith import checks
+from opsmith.checks.cases.subject import Subject, subjects_of
+from opsmith.checks.protocol import Check, selected
 from opsmith.checks.report.rows import Row
 from opsmith.checks.run_report import Report
 from opsmith.checks.workers.worker_pool import keep_workers
 from opsmith.errors import CheckError, OpsmithError
 from opsmith.operators import Operator
 from opsmith.operators.core.source_location import code_of
-
-if TYPE_CHECKING:
-    from opsmith.checks.cases.subject import Subject
-    from opsmith.checks.protocol import Check
 
 __all__ = ["Suite", "cases", "check", "parametrize", "suite"]
 
@@ -132,7 +130,6 @@ def cases(
     """
     from opsmith.checks.cases.layouts import LAYOUTS
     from opsmith.checks.cases.settings import Settings
-    from opsmith.checks.cases.subject import subjects_of
     from opsmith.checks.cases.wanted import Wanted
     from opsmith.checks.trial.trial import Trial
 
@@ -215,8 +212,6 @@ def parametrize(
 
 
 def _selected(names: Sequence[str] | None) -> Any:
-    from opsmith.checks.protocol import selected
-
     return selected(names)
 
 
@@ -275,8 +270,6 @@ class Suite:
     _is_opsmith_suite = True
 
     def __post_init__(self) -> None:
-        from opsmith.checks.protocol import selected
-
         selected([*(self.select or ()), *self.skip] or None, self.flags)
 
     def tests(self, **chosen: Any) -> Iterator[OneTest]:

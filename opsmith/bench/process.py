@@ -14,7 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from opsmith.checks.isolation.wire import Reader, describe_result, element_bytes
 from opsmith.kernels import HOST
+from opsmith.operators.core.arguments import DTYPES, every_tensor_in, read_arguments
 from opsmith.system.processes.server import Reply, answer_all, take_requests
 from opsmith.system.processes.supervisor import answer, supervise
 from opsmith.system.temporarily import uncollected
@@ -80,8 +84,6 @@ class _Timed:
 
     def do_prepare(self, request: dict[str, Any], payload: bytes) -> Reply:
         """Build and compile a contestant, and call it once."""
-        import torch
-
         contestant = self._candidates[request["contestant"]]
         self._device = contestant.device
         (arguments,) = self._placed(request, payload, [])
@@ -98,8 +100,6 @@ class _Timed:
 
     def do_forget(self, request: dict[str, Any], payload: bytes) -> Reply:
         """Drop everything that was prepared, since other sizes follow."""
-        import torch
-
         self._ready, self._sets, self._memory = {}, [], []
         # torch.compile counts how often a function was compiled, and does not forget dropped
         # results.
@@ -116,11 +116,6 @@ class _Timed:
 
     def do_time(self, request: dict[str, Any], payload: bytes) -> Reply:
         """Make the requested calls, between the signal to go and the answer ``done``."""
-        import torch
-
-        from opsmith.checks.isolation.wire import describe_result, element_bytes
-        from opsmith.operators.core.arguments import every_tensor_in
-
         prepared = self._ready[request["contestant"]]
         first, count, looked = request["first"], request["count"], request["looked"]
         calls = [prepared.bind(one) for one in self._sets[first : first + count]]
@@ -153,8 +148,6 @@ class _Timed:
 
     def do_idle(self, request: dict[str, Any], payload: bytes) -> Reply:
         """Do everything that a batch does, except the calls."""
-        import torch
-
         self._device = request["device"]
         results = [
             torch.zeros(size, dtype=torch.uint8, device=self._device) for size in request["sizes"]
@@ -177,9 +170,6 @@ class _Timed:
         return {"event": "worked"}, b""
 
     def _work(self, request: dict[str, Any]) -> Callable[[], Any]:
-        import torch
-
-        from opsmith.operators.core.arguments import DTYPES
 
         device = self._device = request["device"]
         size, dtype = request["size"], DTYPES[request["dtype"]]
@@ -205,8 +195,6 @@ class _Timed:
             yield json.loads(self._requests.readline())
 
     def _flush(self, size: int) -> None:
-        import torch
-
         if not size:
             return
         if self._flushing is None or self._flushing.numel() * 4 != size:
@@ -215,17 +203,12 @@ class _Timed:
 
     def _synchronise(self) -> None:
         if self._device != HOST:
-            import torch
-
             getattr(torch, self._device).synchronize()
 
     def _placed(
         self, request: dict[str, Any], payload: bytes, known: list[dict[str, Any]]
     ) -> list[dict[str, Any]]:
         """Read sets of arguments, each into the memory of `known` that has its place."""
-        from opsmith.checks.isolation.wire import Reader
-        from opsmith.operators.core.arguments import read_arguments
-
         del known[request["count"] :]
         known += [{} for _ in range(request["count"] - len(known))]
         take = Reader(payload).take
@@ -234,8 +217,6 @@ class _Timed:
 
 def _memories(bound: Any) -> set[int]:
     """Return the addresses of the memory of all tensors in a call's arguments."""
-    import torch
-
     if isinstance(bound, torch.Tensor):
         return {bound.untyped_storage().data_ptr()}
     if isinstance(bound, dict):

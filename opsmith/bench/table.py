@@ -6,6 +6,9 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from rich.table import Table
+from rich.text import Text
+
 from opsmith.bench.compare import Change
 from opsmith.bench.figures import Figure, show_bytes, show_number, show_operations, show_seconds
 from opsmith.bench.machine import Machine
@@ -16,8 +19,6 @@ _NAME, _TIME, _SPREAD, _RATIO = 23, 8, 5, 8
 
 def lines(figures: Sequence[Figure], machine: Machine) -> Iterator[Any]:
     """Yield the lines for one size: a title, a table, bars, and the reasons for missing figures."""
-    from rich.text import Text
-
     yield Text("")
     yield _title(figures[0])
     timed = [figure for figure in figures if figure.seconds]
@@ -36,8 +37,6 @@ def lines(figures: Sequence[Figure], machine: Machine) -> Iterator[Any]:
 
 
 def _title(figure: Figure) -> Any:
-    from rich.text import Text
-
     parts = [figure.sizes, figure.dtype, figure.device if figure.device != HOST else ""]
     if figure.bytes is not None:
         parts.append(show_bytes(figure.bytes))
@@ -48,8 +47,6 @@ def _title(figure: Figure) -> Any:
 
 
 def _table(figures: Sequence[Figure], machine: Machine) -> Any:
-    from rich.table import Table
-
     moved = figures[0].bytes is not None
     computed = figures[0].operations is not None
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
@@ -79,7 +76,6 @@ def _table(figures: Sequence[Figure], machine: Machine) -> Any:
 
 def _bars(figures: Sequence[Figure]) -> Any:
     from rich.bar import Bar
-    from rich.table import Table
 
     longest = max(figure.median for figure in figures)
     grid = Table.grid(padding=(0, 1, 0, 0), expand=True)
@@ -94,8 +90,6 @@ def _bars(figures: Sequence[Figure]) -> Any:
 
 def ending(machine: Machine, figures: Sequence[Figure]) -> Iterator[Any]:
     """Yield the lines that describe the machine, and the columns that the tables have."""
-    from rich.text import Text
-
     columns = ["moved"] if any(figure.bytes is not None for figure in figures) else []
     columns += ["computed"] if any(figure.operations is not None for figure in figures) else []
     stated = (
@@ -123,8 +117,6 @@ def ending(machine: Machine, figures: Sequence[Figure]) -> Iterator[Any]:
 
 def compared(changes: Sequence[Change]) -> Iterator[Any]:
     """Yield the lines that show the changes since an earlier run."""
-    from rich.text import Text
-
     yield Text("")
     yield Text("beside the saved run", style="bold")
     if not changes:
@@ -140,8 +132,6 @@ def compared(changes: Sequence[Change]) -> Iterator[Any]:
 
 
 def _changes_table(changes: Sequence[Change]) -> Any:
-    from rich.table import Table
-
     styles = {"slower": "red", "faster": "green", "unchanged": "dim"}
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     table.add_column("", overflow="fold")

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import torch
+from torch.export import ExportedProgram
 
 from opsmith.compat.patch import Patch
 from opsmith.compat.torch_ops import OpOverload, is_written, out_of, overload_schema
 from opsmith.system.post_import import when_imported
 from opsmith.untyped import Untyped
-
-if TYPE_CHECKING:
-    from torch.export import ExportedProgram
 
 
 def settings() -> Untyped:

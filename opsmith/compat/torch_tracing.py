@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.export import ExportedProgram
 from torch.utils._python_dispatch import (
     TorchDispatchMode as _TorchDispatchMode,
     _disable_current_modes,
 )
 
 from opsmith.untyped import Untyped
-
-if TYPE_CHECKING:
-    from torch.export import ExportedProgram
 
 
 class TorchDispatchMode(_TorchDispatchMode):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.harness.build import Build
-from opsmith.checks.harness.symbolize import innermost
+from opsmith.checks.harness.symbolize import first_report, innermost
 from opsmith.checks.isolation.fork_detection import FORK_CODE
 from opsmith.operators.core.arguments import DTYPES, dtype_name, each_tensor
 from opsmith.signature import Parameter, ScalarType, SequenceType, Signature
@@ -398,8 +398,6 @@ def _answer(
 
 def _ended(build: Build, phase: Phase, done: subprocess.CompletedProcess[str]) -> Fault:
     """Return the fault of a process that ended without writing a message to its file."""
-    from opsmith.checks.harness.symbolize import first_report
-
     said = first_report(done.stderr, build) if build.sanitizer else ""
     if said:
         return Fault(said, _SANITIZERS[build.sanitizer])

@@ -6,11 +6,8 @@ import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from opsmith.checks.harness.build import Build
-
+from opsmith.checks.harness.build import Build
 
 #: opsmith's own files.
 _OWN = Path(__file__).parents[2]

@@ -8,13 +8,10 @@ import platform
 import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from xml.etree import ElementTree
 
-from opsmith.checks.report.rows import UNTRIED
-
-if TYPE_CHECKING:
-    from opsmith.checks.report.rows import Results, Row
+from opsmith.checks.report.rows import UNTRIED, Results, Row
 
 SCHEMA = "opsmith.report/1"
 """The name and version of the format of `to_json`."""

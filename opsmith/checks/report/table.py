@@ -6,16 +6,16 @@ import io
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table as Grid
+from rich.text import Text
 
 from opsmith.checks.report.rows import UNTRIED, Results, Row, show_error
 from opsmith.system.stopwatch import KINDS
 from opsmith.system.text import wrapped
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
-
 
 #: Least width of the column of names; widths of the columns of cases, errors and times.
 _NAME, _CASES, _ERROR, _TIME = 12, 5, 5, 7
@@ -62,8 +62,6 @@ class Table:
 
         Rows without any tried case are shown by reason, after the others of their kernel.
         """
-        from rich.text import Text
-
         if self._kernel is None:
             self._show(
                 _Line(Text(""), self._width, "check", "cases", "error", "time", style="bold")
@@ -99,17 +97,12 @@ def on_a_screen(report: Results) -> Iterator[Any]:
 
 
 def _title(operator: str, kernel: str) -> Text:
-    from rich.text import Text
-
     title = Text(operator, style="bold", overflow="fold")
     return title.append(f"  kernel: {kernel}", style="not bold")
 
 
 def _marked(status: str, text: str) -> Any:
     """Return text behind the mark of a status, wrapped beside the mark."""
-    from rich.table import Table as Grid
-    from rich.text import Text
-
     mark, style = _MARKS[status]
     grid = Grid.grid(padding=(0, 2, 0, 0))
     grid.add_row(Text(mark, style=style), Text(text, style=style * (style == "dim")))
@@ -134,8 +127,6 @@ def _line(row: Row, width: int, verbose: bool) -> _Line:
         width: width of the column of names.
         verbose: whether a passed row's notes may stand on further lines.
     """
-    from rich.text import Text
-
     mark, style = _MARKS[row.status]
     passed = row.status == "passed"
     first = row.message if row.status == "cut short" else row.message.partition("\n")[0]
@@ -170,10 +161,6 @@ class _Line:
     notes: int = 0
 
     def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
-        from rich.padding import Padding
-        from rich.table import Table as Grid
-        from rich.text import Text
-
         widths = (1, max(self.width, len(self.name)), _CASES, _ERROR, _TIME)
         room = options.max_width - sum(widths) - len(widths) * 2
         rest = self.rest
@@ -196,8 +183,6 @@ class _Line:
 
 def timings(report: Results) -> Any:
     """Return a table of what the seconds of each row were spent on."""
-    from rich.table import Table as Grid
-
     grid = Grid(box=None, pad_edge=False, header_style="bold", title="seconds")
     grid.add_column("check", overflow="fold")
     for name in (*KINDS, "rest", "all"):
@@ -212,8 +197,6 @@ def timings(report: Results) -> Any:
 
 def show(console: Console, parts: Iterable[Any], *, wraps: bool = True) -> None:
     """Print parts of a report; wrap their text at words only if `wraps`, and never code."""
-    from rich.text import Text
-
     for part in parts:
         if wraps and isinstance(part, Text) and not part.no_wrap:
             part.plain = wrapped(part.plain, console.width)
@@ -230,8 +213,6 @@ def ending(report: Results, *, verbose: bool = False, legend: str = "") -> Itera
         verbose: whether to yield all failures in full, each with its case as Python.
         legend: a line above the summary that explains the table.
     """
-    from rich.text import Text
-
     for (operator, _), found in groupby(report.failures, lambda row: (row.operator, row.kernel)):
         failures = list(found)
         shown = failures if verbose else failures[:_IN_FULL]
@@ -258,8 +239,6 @@ def show_ending(console: Console, report: Results, verbose: bool) -> None:
 
 def text_of(renderables: Iterable[Any]) -> str:
     """Return renderables of rich as plain text, one below the other, as wide as the terminal."""
-    from rich.console import Console
-
     text = io.StringIO()
     # A notebook sets FORCE_COLOR, which would put escape codes into the text.
     plain: dict[str, Any] = {"force_jupyter": False, "force_terminal": False, "color_system": None}
@@ -274,8 +253,6 @@ def html_of(renderables: Iterable[Any], width: int = 80) -> str:
         renderables: what to show, one below the other.
         width: the width in characters.
     """
-    from rich.console import Console
-
     # In a notebook, a console that finds it shows what it prints.
     console = Console(
         record=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import hypothesis
 
@@ -20,7 +20,7 @@ from opsmith.checks.cases.reruns.registered_cases import (
     size_of,
     spread,
 )
-from opsmith.checks.cases.reruns.stored_cases import given_cases
+from opsmith.checks.cases.reruns.stored_cases import Stored, given_cases
 from opsmith.checks.cases.sampling import cases, pairs
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import Subject
@@ -33,10 +33,6 @@ from opsmith.operators import Operator
 from opsmith.operators.core.arguments import flatten, map_tensors
 from opsmith.signature.dtype_variables import fit
 from opsmith.system.stopwatch import spending
-
-if TYPE_CHECKING:
-    from opsmith.checks.cases.reruns.stored_cases import Stored
-
 
 #: The most elements of results whose shapes are not declared, and the most samples that have more.
 _MOST_RESULTS, _MOST_VAST = 1 << 18, 10

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from opsmith.kernels.codegen.argument_struct import require_supported
 from opsmith.kernels.codegen.cache_key import generated_key
 from opsmith.kernels.libraries.loaded_library import Library
-from opsmith.kernels.source import Language
+from opsmith.kernels.source import KernelSource, Language
 from opsmith.kernels.toolchain import compilers
 from opsmith.kernels.toolchain.recipe import LinkedWith, Recipe
 from opsmith.kernels.toolchain.torch_paths import torch_paths
 from opsmith.kernels.toolchain.units import Generated, Unit
 from opsmith.system.files import key_of
-
-if TYPE_CHECKING:
-    from opsmith.kernels.source import KernelSource
 
 
 class Cpp(Language):

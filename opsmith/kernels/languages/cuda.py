@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from opsmith.kernels.languages.cpp import Cpp
+from opsmith.kernels.source import KernelSource
 from opsmith.kernels.toolchain import compilers, nvcc
 from opsmith.kernels.toolchain.torch_paths import require_torch_for
 from opsmith.kernels.toolchain.units import CMakeLanguage, Unit
-
-if TYPE_CHECKING:
-    from opsmith.kernels.source import KernelSource
 
 
 class Cuda(Cpp):

@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from opsmith.kernels.codegen.argument_struct import members_of, outputs_of, template_letters
 from opsmith.kernels.codegen.cpp_names import ELEMENT_TYPES, identifier
+from opsmith.kernels.source import KernelSource
 from opsmith.signature.model import Signature
 from opsmith.system.files import source_text
-
-if TYPE_CHECKING:
-    from opsmith.kernels.source import KernelSource
 
 _LINE = re.compile(r"^[^\S\n]*OPSMITH_KERNEL\s*\(((?:[^()]|\([^()]*\))*)\)", re.MULTILINE)
 #: The parts of such a line: groups in parentheses, combinations in angle brackets, plain words.

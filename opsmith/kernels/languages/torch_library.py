@@ -13,20 +13,16 @@ import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from opsmith.errors import BuildError
 from opsmith.kernels.languages.cuda import compiled_by_nvcc, require_cuda
 from opsmith.kernels.libraries.loaded_library import Library
-from opsmith.kernels.source import Language
+from opsmith.kernels.source import KernelSource, Language
 from opsmith.kernels.toolchain import compilers
 from opsmith.kernels.toolchain.recipe import LinkedWith, Recipe
 from opsmith.kernels.toolchain.units import INCLUDE, Generated, Unit
 from opsmith.signature.model import Signature
 from opsmith.system.files import source_text
-
-if TYPE_CHECKING:
-    from opsmith.kernels.source import KernelSource
 
 _BLOCKS = INCLUDE / "opsmith" / "detail" / "torch" / "library.h"
 _MODULES = INCLUDE / "opsmith" / "detail" / "torch" / "module.h"

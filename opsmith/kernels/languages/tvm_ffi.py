@@ -8,21 +8,18 @@ import importlib.util
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from opsmith.errors import DeclarationError, MissingDependencyError
 from opsmith.kernels.codegen.argument_struct import is_dependent, members_of
 from opsmith.kernels.codegen.cache_key import generated_key
 from opsmith.kernels.codegen.cpp_names import identifier
 from opsmith.kernels.languages.cpp import Cpp
+from opsmith.kernels.source import KernelSource
 from opsmith.kernels.toolchain.audit import dynamic_symbols
 from opsmith.kernels.toolchain.devices import host_reads
+from opsmith.kernels.toolchain.recipe import LinkedWith
 from opsmith.kernels.toolchain.torch_paths import require_torch_for
 from opsmith.kernels.toolchain.units import Generated, Unit
-
-if TYPE_CHECKING:
-    from opsmith.kernels.source import KernelSource
-    from opsmith.kernels.toolchain.recipe import LinkedWith
 
 _NAME = "tvm_ffi.cpp"
 _TEMPLATE = Path(__file__).with_name(f"{_NAME}.j2")

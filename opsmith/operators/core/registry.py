@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from opsmith.errors import OpsmithError
-
-if TYPE_CHECKING:
-    from opsmith.operators.core.operator import RegisteredOperator
+from opsmith.operators.core.operator import RegisteredOperator
 
 T = TypeVar("T")
 

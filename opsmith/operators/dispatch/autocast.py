@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -13,11 +12,9 @@ from opsmith import kernels
 from opsmith.compat.torch_dispatch import key_set, passing_over
 from opsmith.errors import DeclarationError
 from opsmith.operators.core.arguments import dtype_name, each_tensor, map_tensors
+from opsmith.operators.core.operator import Operator
 from opsmith.signature import Parameter, Signature
 from opsmith.signature.dtypes import FLOATING
-
-if TYPE_CHECKING:
-    from opsmith.operators.core.operator import Operator
 
 
 def autocast_keys() -> list[str]:

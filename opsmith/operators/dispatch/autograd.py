@@ -18,7 +18,6 @@ again, and therefore fails under `torch.func.vjp`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -46,6 +45,7 @@ from opsmith.compat.torch_dispatch import (
 from opsmith.errors import DifferentiationError
 from opsmith.operators.core.arguments import MANY, each_tensor, map_tensors
 from opsmith.operators.core.lazy import late
+from opsmith.operators.core.operator import Operator
 from opsmith.operators.dispatch.recorded_call import (
     Flat,
     RecordedCall,
@@ -58,10 +58,6 @@ from opsmith.operators.dispatch.recorded_call import (
 from opsmith.operators.dispatch.reference_gradients import by_reference
 from opsmith.signature import Signature
 from opsmith.untyped import Args, Arguments, Context, Untyped, Value
-
-if TYPE_CHECKING:
-    from opsmith.operators.core.operator import Operator
-
 
 _WRAPPER = once_differentiable(lambda ctx: None).__code__  # one for every decorated function
 #: PyTorch has only this level. Compiled graphs enter it without setting PyTorch's Python variable.

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 
@@ -24,11 +24,9 @@ from opsmith.operators.core import registry
 from opsmith.operators.core.lazy import late
 from opsmith.operators.core.operator import RegisteredOperator
 from opsmith.operators.core.source_location import where_written
+from opsmith.signature import Signature
 from opsmith.system.products import import_product
 from opsmith.untyped import Arguments, Value
-
-if TYPE_CHECKING:
-    from opsmith.signature import Signature
 
 _HOST_KEYS = key_set("CPU")
 

@@ -9,18 +9,15 @@ functional form.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from opsmith.compat.torch_autograd import in_transform, is_view
 from opsmith.errors import DifferentiationError
 from opsmith.operators.core.arguments import every_tensor_in, is_float8, memory_of
+from opsmith.operators.core.operator import Operator
 from opsmith.signature import Signature
 from opsmith.untyped import Arguments, Value
-
-if TYPE_CHECKING:
-    from opsmith.operators.core.operator import Operator
 
 
 class Flat:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,12 +11,10 @@ from torch.overrides import TorchFunctionMode
 from opsmith.compat.functorch import alive
 from opsmith.compat.torch_autograd import data_of_tensor, in_transform
 from opsmith.errors import DifferentiationError
+from opsmith.operators.core.operator import Operator
 from opsmith.operators.core.source_location import line_of
 from opsmith.operators.dispatch.recorded_call import RecordedCall
 from opsmith.untyped import Context, Untyped, Value
-
-if TYPE_CHECKING:
-    from opsmith.operators.core.operator import Operator
 
 
 def by_reference(

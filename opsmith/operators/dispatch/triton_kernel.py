@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from opsmith.kernels import HOST, KernelSource, get_device
 from opsmith.kernels.languages.triton import TritonKernel, require_triton, triton_missing
 from opsmith.kernels.libraries import prebuilt
 from opsmith.operators.core.arguments import describe, tensors
+from opsmith.operators.core.operator import RegisteredOperator
 from opsmith.operators.core.source_location import code_of
 from opsmith.operators.dispatch.fake import as_returned, check_size, empty_results
 from opsmith.operators.dispatch.kernel import NativeKernel, PythonKernel, dispatch_key
@@ -27,9 +28,6 @@ from opsmith.signature import Signature, bind
 from opsmith.signature.calls import named
 from opsmith.system.products import import_product
 from opsmith.untyped import Args, Arguments, Untyped, Value
-
-if TYPE_CHECKING:
-    from opsmith.operators.core.operator import RegisteredOperator
 
 
 @dataclass

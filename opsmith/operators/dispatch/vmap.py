@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from opsmith.errors import OpsmithError
 from opsmith.operators.core.arguments import describe
+from opsmith.operators.core.operator import Operator
 from opsmith.operators.dispatch.fake import check_size, empty_results
 from opsmith.signature import (
     Bindings,
@@ -24,9 +24,6 @@ from opsmith.signature.calls import named
 from opsmith.signature.sizes.shapes import show_sizes
 from opsmith.signature.solving.folding import Fold, fold as fold_of
 from opsmith.untyped import Arguments, Untyped, Value
-
-if TYPE_CHECKING:
-    from opsmith.operators.core.operator import Operator
 
 
 def batching_rule(operator: Operator) -> Callable[..., Value]:

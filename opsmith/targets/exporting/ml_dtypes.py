@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import numpy as np
 import torch
 from torch import Tensor
-
-if TYPE_CHECKING:
-    import numpy as np
 
 #: Dtypes that ml_dtypes adds to NumPy, by name, with PyTorch's integers of the same size.
 WORDS = {

@@ -13,7 +13,7 @@ import importlib.util
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -21,11 +21,8 @@ from opsmith.compat import torch_modules
 from opsmith.operators import Operator
 from opsmith.operators.core.operator import Kernel
 from opsmith.targets.exporting.artifact import Artifact, OperatorUse, SizeCondition
+from opsmith.targets.exporting.model import Model
 from opsmith.untyped import Arguments, Value
-
-if TYPE_CHECKING:
-    from opsmith.targets.exporting.model import Model
-
 
 #: Modules that tracing imports at its start, and symbolic sizes at their first addition.
 TRACING = (torch_modules.COMPILER, torch_modules.EXPORTER, "sympy.tensor.tensor")

@@ -19,6 +19,7 @@ from opsmith.targets.exporting.conformance import GradientProof, OperatorProof, 
 from opsmith.targets.exporting.loaded_artifact import LoadedOperators
 from opsmith.targets.exporting.protocol import Route
 from opsmith.targets.jax.library import obstacle
+from opsmith.targets.jax.runner import arrays_of, to_jax, to_torch, wide
 
 #: A case's program runs only once, so leave out LLVM's optimizations, and XLA's fused loops, which
 #: take half of the compile time.
@@ -47,8 +48,6 @@ def _batched(
 ) -> Sequence[Tensor]:
     """Make the same call twice, as the samples of a batch; return the second sample's results."""
     import jax
-
-    from opsmith.targets.jax.runner import arrays_of, to_jax, to_torch, wide
 
     tensors = {parameter.name for parameter in operator.signature.tensors}
     others = {name: value for name, value in arguments.items() if name not in tensors}
@@ -85,8 +84,6 @@ def _own_call(loaded: LoadedOperators, operator: Operator) -> OwnCall:
     """
     import jax
 
-    from opsmith.targets.jax.runner import arrays_of, to_jax, to_torch
-
     jax.config.update("jax_enable_x64", True)
     function: Any = loaded[operator.name]
 
@@ -119,8 +116,6 @@ def _differentiated(
     """Return the gradients that JAX computes."""
     import jax
     import jax.numpy as jnp
-
-    from opsmith.targets.jax.runner import to_jax, to_torch, wide
 
     names = [p.name for p in operator.signature.tensors]
     leaves, structure = jax.tree.flatten([arguments[name] for name in names])

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.onnx import symbolic_opset9, symbolic_opset11, symbolic_opset12
 
 from opsmith.compat import torch_onnx
 from opsmith.errors import ExportError
@@ -37,8 +38,6 @@ def _index_add(g: Any, data: Any, dim: Any, index: Any, source: Any, alpha: Any 
 
 def _index_put(g: Any, data: Any, indices: Any, values: Any, accumulate: Any = False) -> Any:
     """Use the exporter's translation, but refuse ``accumulate``: it drops repeated indices."""
-    from torch.onnx import symbolic_opset11
-
     if torch_onnx.parsed(accumulate, "b"):
         raise ExportError(
             "aten::index_put: with accumulate=True the TorchScript exporter loses repeated "
@@ -57,8 +56,6 @@ def _copy(g: Any, data: Any, source: Any, non_blocking: Any = None) -> Any:
 
 def _unfold(g: Any, data: Any, dim: Any, size: Any, step: Any) -> Any:
     """Translate windows; the exporter is wrong for dimensions before the last but one."""
-    from torch.onnx import symbolic_opset12
-
     axis, size_, step_ = (
         torch_onnx.constant(value, "i", name)
         for value, name in ((dim, "dimension"), (size, "size"), (step, "step"))
@@ -76,8 +73,6 @@ def _unfold(g: Any, data: Any, dim: Any, size: Any, step: Any) -> Any:
 
 def _cumsum(g: Any, data: Any, dim: Any, dtype: Any = None) -> Any:
     """Add up booleans and integers in 64 bits; the exporter's translation keeps their dtype."""
-    from torch.onnx import symbolic_opset11
-
     if torch_onnx.is_absent(dtype) and not torch_onnx.is_float(data):
         data = g.op("Cast", data, to_i=ELEMENT_TYPES["int64"])
     return symbolic_opset11.cumsum(g, data, dim, dtype)
@@ -85,8 +80,6 @@ def _cumsum(g: Any, data: Any, dim: Any, dtype: Any = None) -> Any:
 
 def _where(g: Any, condition: Any, data: Any = None, other: Any = None, *more: Any) -> Any:
     """Choose among booleans by logic: ONNX Runtime's Where takes none."""
-    from torch.onnx import symbolic_opset9
-
     if other is None or not _are_booleans(data, other):
         return symbolic_opset9.where(g, condition, data, other, *more)
     others = g.op("And", g.op("Not", condition), other)
@@ -95,8 +88,6 @@ def _where(g: Any, condition: Any, data: Any = None, other: Any = None, *more: A
 
 def _add(g: Any, data: Any, other: Any, alpha: Any = None) -> Any:
     """Add booleans by logic: ONNX's Add takes none."""
-    from torch.onnx import symbolic_opset9
-
     if _are_booleans(data, other):
         return g.op("Or", data, other)
     return symbolic_opset9.add(g, data, other, alpha)
@@ -108,8 +99,6 @@ def _are_booleans(*values: Any) -> bool:
 
 def _floor_divide(g: Any, data: Any, divisor: Any) -> Any:
     """Round down; the exporter's translation rounds towards zero, as PyTorch used to."""
-    from torch.onnx import symbolic_opset9
-
     if torch_onnx.is_float(data) or torch_onnx.is_float(divisor):
         return g.op("Floor", symbolic_opset9.true_divide(g, data, divisor))
     rest = g.op("Mod", data, divisor)  # Has the divisor's sign.
@@ -204,8 +193,6 @@ def _atan2(g: Any, data: Any, other: Any) -> Any:
 
 def _cdist(g: Any, x1: Any, x2: Any, p: Any, compute_mode: Any = None) -> Any:
     """Use the exporter's own translation, but refuse any p other than 2, where it is wrong."""
-    from torch.onnx import symbolic_opset9
-
     if torch_onnx.parsed(p, "f") != 2:
         raise ExportError(
             "aten::cdist: the TorchScript exporter is wrong for any p except 2. Write the distance "

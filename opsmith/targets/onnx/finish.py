@@ -8,6 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import onnx
+import onnx_ir
+
 from opsmith.errors import ExportError
 from opsmith.system.version import version
 from opsmith.targets.exporting.model import Model
@@ -25,8 +28,6 @@ def finish(model: Any, source: Model, path: Path) -> None:
         source: the model that was exported.
         path: the file to write; weights that are too large for it are written beside it.
     """
-    import onnx_ir
-
     _refuse_sizes_of_float8(model)
     _restore_inputs(model, source)
     _name_dimensions(model, source.dim_names)
@@ -48,8 +49,6 @@ def _refuse_sizes_of_float8(model: Any) -> None:
 
     A cast before it does not help: its optimizer takes the cast out again.
     """
-    import onnx_ir
-
     for node in model.graph.all_nodes():
         dtypes = [value.dtype for value in node.inputs if value is not None]
         types = (onnx_ir.DataType.FLOAT8E4M3FN, onnx_ir.DataType.FLOAT8E5M2)
@@ -62,8 +61,6 @@ def _refuse_sizes_of_float8(model: Any) -> None:
 
 def _restore_inputs(model: Any, source: Model) -> None:
     """Add every input that the manifest lists, including inputs that the graph does not use."""
-    import onnx_ir
-
     known = {value.name: value for value in model.graph.inputs}
     model.graph.inputs.clear()
     for spec in source.inputs:
@@ -86,8 +83,6 @@ def _values(model: Any) -> Iterator[Any]:
 
 
 def _name_dimensions(model: Any, names: Mapping[str, str]) -> None:
-    import onnx_ir
-
     if not names:
         return
 
@@ -108,9 +103,6 @@ def _widen_indices(model: Any) -> None:
     torch.onnx passes int32 indices to ScatterND (for ``index_add``, for example), and ONNX Runtime
     then refuses the model.
     """
-    import onnx
-    import onnx_ir
-
     opset = model.graph.opset_imports.get("", 0)
     int32, int64 = onnx_ir.DataType.INT32, onnx_ir.DataType.INT64
     taken = {value.name for value in _values(model)}
@@ -158,8 +150,6 @@ def make_reductions_sound(model: Any) -> None:
     Raises:
         ExportError: the exporter did not record the shape of the indices.
     """
-    import onnx_ir
-
     for node in list(model.graph.all_nodes()):
         if node.op_type != "ScatterND" or node.domain not in ("", "ai.onnx"):
             continue
@@ -228,8 +218,6 @@ class _ScatterElements:
         return self._node("Constant", value_ints=list(values))
 
     def _node(self, op_type: str, *inputs: Any, **attributes: Any) -> Any:
-        import onnx_ir
-
         node = onnx_ir.node(op_type, list(inputs), attributes)
         self.nodes.append(node)
         return node.outputs[0]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opsmith.errors import BuildError
+from opsmith.kernels.libraries.loaded_library import Library
 from opsmith.kernels.toolchain.devices import (
     DEVICES as DEVICES,
     HOST as HOST,
@@ -16,9 +17,6 @@ from opsmith.kernels.toolchain.devices import (
     get_device as get_device,
 )
 from opsmith.signature.model import Signature
-
-if TYPE_CHECKING:
-    from opsmith.kernels.libraries.loaded_library import Library
 
 
 def forget_definition(qualname: str) -> None:
@@ -88,8 +86,6 @@ class KernelSource:
 
     def load(self) -> Library:
         """Load the library into this process; the kernel is not registered yet."""
-        from opsmith.kernels.libraries.loaded_library import Library
-
         return Library(self.signature, self.device, self.what, self.build())
 
 

@@ -11,13 +11,11 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opsmith.checks.report.failure_codes import catalogue
 from opsmith.checks.report.json_junit import plain
-
-if TYPE_CHECKING:
-    from opsmith.checks.report.rows import Results, Row
+from opsmith.checks.report.rows import Results, Row
 
 _FOLDER = Path(__file__).parent
 #: The marks of statuses, from the most to the least important status.

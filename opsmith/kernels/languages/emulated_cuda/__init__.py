@@ -10,7 +10,6 @@ import re
 from abc import abstractmethod
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import emulators.cuda
 from emulators.cuda import compiling
@@ -22,7 +21,7 @@ from opsmith.errors import MissingDependencyError
 from opsmith.kernels.languages.cpp import argument_header, explainer, torch_adapter
 from opsmith.kernels.languages.cuda import Cuda
 from opsmith.kernels.languages.torch_library import TorchLibrary, is_module, library_name
-from opsmith.kernels.source import Language
+from opsmith.kernels.source import KernelSource, Language
 from opsmith.kernels.toolchain import compilers
 from opsmith.kernels.toolchain.cmake import RELEASE, options_of
 from opsmith.kernels.toolchain.compilers import find_toolset
@@ -30,10 +29,6 @@ from opsmith.kernels.toolchain.devices import DEVICES
 from opsmith.kernels.toolchain.recipe import LinkedWith, Recipe
 from opsmith.kernels.toolchain.units import Generated, Unit
 from opsmith.system.files import source_text
-
-if TYPE_CHECKING:
-    from opsmith.kernels.source import KernelSource
-
 
 EMULATION = Path(emulators.cuda.__file__).parent
 #: The headers of opsmith are none of the user's.

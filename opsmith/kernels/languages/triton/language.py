@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from opsmith.kernels.codegen import cpp_names
 from opsmith.kernels.codegen.argument_struct import require_supported
@@ -20,16 +19,14 @@ from opsmith.kernels.languages.triton.variants import (
     configurations,
     dtypes_of,
 )
+from opsmith.kernels.source import KernelSource
 from opsmith.kernels.toolchain import compilers
+from opsmith.kernels.toolchain.recipe import LinkedWith
 from opsmith.kernels.toolchain.torch_paths import require_torch_for
 from opsmith.kernels.toolchain.units import Generated, Unit
 from opsmith.signature.dtype_variables import parts
 from opsmith.system.files import key_of
 from opsmith.untyped import Json
-
-if TYPE_CHECKING:
-    from opsmith.kernels.source import KernelSource
-    from opsmith.kernels.toolchain.recipe import LinkedWith
 
 _TEMPLATE = Path(__file__).with_name("launch.cpp.j2")
 

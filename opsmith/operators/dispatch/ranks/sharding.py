@@ -25,6 +25,7 @@ from opsmith.compat.torch_distributed import DTENSORS, has_strategy, replicates_
 from opsmith.errors import ArgumentError, OpsmithError
 from opsmith.operators.core import registry
 from opsmith.operators.core.arguments import MANY, describe, every_tensor_in, map_named_tensors
+from opsmith.signature import Bindings, bind, result_shapes
 from opsmith.system.post_import import when_imported
 from opsmith.untyped import Args, Arguments, Context, Untyped, Value
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
     from opsmith.operators.core.operator import Operator, RegisteredOperator
     from opsmith.operators.dispatch.ranks.sharding_rules import ConcreteRule
-    from opsmith.signature import Bindings
 
 
 def _call(overload: Value, args: Sequence[object], kwargs: Arguments) -> object:
@@ -103,7 +103,6 @@ def call_on_parts(operator: Operator, args: Sequence[object], kwargs: Arguments)
     """
     from opsmith.operators.dispatch.fake import check_size
     from opsmith.operators.dispatch.ranks.sharding_plan import chosen_rules
-    from opsmith.signature import bind
 
     signature = operator.signature
     arguments = operator.arguments(tuple(args), kwargs)
@@ -235,7 +234,6 @@ def _from_parts(
     from torch.distributed.tensor import DTensor
 
     from opsmith.operators.dispatch.fake import check_size
-    from opsmith.signature import result_shapes
 
     signature = operator.signature
     if returned is None:

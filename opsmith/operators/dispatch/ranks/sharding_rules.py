@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from opsmith.errors import OpsmithError
 from opsmith.operators.core import registry
 from opsmith.operators.core.arguments import each_tensor, every_tensor_in
-from opsmith.signature import sharding
+from opsmith.signature import Signature, sharding
 from opsmith.untyped import Arguments, Value
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from opsmith.operators.core.operator import Operator, RegisteredOperator
     from opsmith.operators.dispatch.declared_backward import DeclaredBackward
-    from opsmith.signature import Signature
 
 #: Returns pairs of the results' and the arguments' placements on one dimension of a mesh.
 WrittenRules = Callable[..., Sequence[tuple[Sequence[Value], Sequence[Value]]]]
