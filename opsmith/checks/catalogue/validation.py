@@ -105,28 +105,19 @@ def _must_refuse(trial: Trial, bad: _Bad, call: Call) -> None:
     try:
         call(bad.arguments)
     except Exception as error:
-        text = str(error)
+        text, code = str(error), "OPS-VALIDATION-MESSAGE"
         if not isinstance(error, OpsmithError | RuntimeError):
-            raise Failure(
-                f"{bad.what}: raised {type(error).__name__}, expected an opsmith error: {text}",
-                code="OPS-VALIDATION-TYPE",
-            ) from error
-        if not text.startswith(begin):
-            raise Failure(
-                f"{bad.what}: the message does not begin with {begin!r}: {text}",
-                code="OPS-VALIDATION-MESSAGE",
-            ) from error
-        if bad.named and not set(bad.named) & _names_in(text, trial.signature):
-            raise Failure(
-                f"{bad.what}: the message does not name {bad.named[0]!r}: {text}",
-                code="OPS-VALIDATION-MESSAGE",
-            ) from error
-        if bad.said not in text:
-            raise Failure(
-                f"{bad.what}: the message does not say {bad.said!r}: {text}",
-                code="OPS-VALIDATION-MESSAGE",
-            ) from error
-        return
+            code = "OPS-VALIDATION-TYPE"
+            wrong = f"raised {type(error).__name__}, expected an opsmith error"
+        elif not text.startswith(begin):
+            wrong = f"the message does not begin with {begin!r}"
+        elif bad.named and not set(bad.named) & _names_in(text, trial.signature):
+            wrong = f"the message does not name {bad.named[0]!r}"
+        elif bad.said not in text:
+            wrong = f"the message does not say {bad.said!r}"
+        else:
+            return
+        raise Failure(f"{bad.what}: {wrong}: {text}", code=code) from error
     raise Failure(f"{bad.what}: accepted, expected an error", code="OPS-VALIDATION-ACCEPTED")
 
 
