@@ -78,18 +78,13 @@ def _changes(
                     made = _resized(signature, arguments, bindings, {name: size})
                     if made is not None:
                         yield f"{name}={size} where {condition.text}", made
-            case Scalar(name, None):
-                for number in _others(arguments[name], gap):
-                    made = _resized(signature, {**arguments, name: number}, bindings, {})
+            case Scalar(name, index):
+                own = arguments[name]
+                for number in _others(own if index is None else own[index], gap):
+                    value = number if index is None else [*own[:index], number, *own[index + 1 :]]
+                    made = _resized(signature, {**arguments, name: value}, bindings, {})
                     if made is not None:
-                        yield f"{name}={number} where {condition.text}", made
-            case Scalar(name, int(index)):
-                for number in _others(arguments[name][index], gap):
-                    items = [*arguments[name]]
-                    items[index] = number
-                    made = _resized(signature, {**arguments, name: items}, bindings, {})
-                    if made is not None:
-                        yield f"{name}={items} where {condition.text}", made
+                        yield f"{name}={value} where {condition.text}", made
 
 
 def _gap(condition: Condition, dims: Mapping[str, Any], arguments: Mapping[str, Any]) -> int:
