@@ -263,9 +263,7 @@ class _Choosing(RandomRounding):
         given, index = args[0], many[-1]
         if index.dtype != torch.int64 or not (self._forced or is_wide(given)):
             return
-        if given.is_complex():
-            return
-        if not given.numel():
+        if given.is_complex() or not given.numel():
             return
         named = {one.name: one.default_value for one in overload_schema(func).arguments}
         named |= dict(zip(named, args, strict=False)) | dict(kwargs)
@@ -292,20 +290,14 @@ class _Choosing(RandomRounding):
             return
         if self._wanted is None:
             choice.widen(given)
-        elif self._forced:
-            wanted = choice.aligned(self._wanted) if number == self._steered else None
-            if wanted is not None:
-                some = index.narrow(dim, 0, wanted.shape[dim])
-                some.copy_(torch.where(choice.inside(wanted), wanted, some))
-                if values is not None:
-                    values.copy_(given.gather(dim, index))
-            return
         else:
             wanted = choice.aligned(self._wanted) if number == self._steered else None
-            index.copy_(choice.first)
+            if not self._forced:
+                index.copy_(choice.first)
             if wanted is not None:
                 some = index.narrow(dim, 0, wanted.shape[dim])
-                some.copy_(torch.where(choice.tied(wanted, some), wanted, some))
-            if values is not None:
+                free = choice.inside(wanted) if self._forced else choice.tied(wanted, some)
+                some.copy_(torch.where(free, wanted, some))
+            if values is not None and not (self._forced and wanted is None):
                 values.copy_(given.gather(dim, index))
-        self._astray = not torch.equal(index, choice.first)
+        self._astray = not self._forced and not torch.equal(index, choice.first)
