@@ -205,14 +205,10 @@ def parametrize(
             _OneCheck(operator, one.name, options, unbuilt), id=f"{operator.name}-{one.name}"
         )
         for operator in operators_of(operators)
-        for one in _selected(select)
+        for one in selected(select)
         if one.subjects(operator)
     ]
     return pytest.mark.parametrize(argument, parameters)
-
-
-def _selected(names: Sequence[str] | None) -> Any:
-    return selected(names)
 
 
 def suite(

@@ -8,8 +8,6 @@
 The clock is in this process, and the timed calls are in another process.
 """
 
-from __future__ import annotations
-
 from opsmith.bench.figures import Benchmark, Figure, FileError
 from opsmith.bench.inputs import NothingToTimeError
 from opsmith.bench.runner import NoSuchContestantError, run

@@ -5,15 +5,14 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from opsmith.errors import ArgumentError
+from opsmith.targets.exporting.artifact import TensorSpec
 from opsmith.untyped import Value
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from opsmith.targets.exporting.artifact import TensorSpec
 
 
 def read_inputs(files: Sequence[str], specs: Sequence[TensorSpec]) -> list[Tensor]:
@@ -63,9 +62,6 @@ def write_outputs(path: Path, names: Sequence[str], tensors: Sequence[Tensor]) -
     Raises:
         ArgumentError: the format cannot hold the outputs.
     """
-    import numpy as np
-    import torch
-
     from opsmith.system.files import write_output
 
     file = io.BytesIO()
@@ -87,9 +83,6 @@ def write_outputs(path: Path, names: Sequence[str], tensors: Sequence[Tensor]) -
 
 
 def _read(file: str) -> object:
-    import numpy as np
-    import torch
-
     path = Path(file)
     try:
         if path.suffix == ".npz":

@@ -4,8 +4,6 @@ They exist in each release from 2.10 on. A process of the checks imports the mod
 will need in advance. The name of an object's module tells which package the object belongs to.
 """
 
-from __future__ import annotations
-
 #: Private: ``torch._dynamo``. Without it, rows that trace begin later.
 COMPILER = "torch._dynamo"
 

@@ -45,8 +45,6 @@ def symbolics_registered(functions: Mapping[tuple[str, int], Untyped]) -> Iterat
     Args:
         functions: each function by the operator's name and an opset.
     """
-    import torch
-
     before = {key: registered_symbolics(key[0]).get(key[1]) for key in functions}
     try:
         for (name, opset), function in functions.items():
@@ -170,16 +168,16 @@ def dtype_of(value: Untyped) -> torch.dtype | None:
 
     Private: ``torch._C.TensorType``. Without it, exports by TorchScript do not know dtypes.
     """
-    type_ = value.type()
+    type_ = None if value is None else value.type()
     return type_.dtype() if isinstance(type_, torch._C.TensorType) else None
 
 
 def sizes_of(value: Untyped) -> list[int | None] | None:
-    """Return the sizes that a graph records of a value; `None` for each size that varies.
+    """Return the sizes that a graph records of a value, if any; `None` for each that varies.
 
     Private: ``torch._C.TensorType``. Without it, exports by TorchScript do not know shapes.
     """
-    type_ = value.type()
+    type_ = None if value is None else value.type()
     found = type_.varyingSizes() if isinstance(type_, torch._C.TensorType) else None
     return None if found is None else list(found)
 

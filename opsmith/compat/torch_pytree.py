@@ -5,8 +5,6 @@ The public ``torch.utils.pytree`` has another implementation if an environment v
 and cannot read descriptions.
 """
 
-from __future__ import annotations
-
 from torch.utils._pytree import (
     SequenceKey as SequenceKey,
     tree_flatten as tree_flatten,

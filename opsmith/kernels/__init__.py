@@ -20,8 +20,6 @@ Environment variables choose compilers, processors and the cache: see
 ``docs/reference/environment.md``.
 """
 
-from __future__ import annotations
-
 from opsmith.kernels.codegen.cache_key import generated_key as generated_key
 from opsmith.kernels.codegen.cpp_names import calls_symbol as calls_symbol
 from opsmith.kernels.language_registry import kernel_source as kernel_source

@@ -1,7 +1,5 @@
 """Target ``jax``: operators as JAX functions, in a Python package that needs no PyTorch."""
 
-from __future__ import annotations
-
 from opsmith.targets.exporting.protocol import TRACING, Option
 from opsmith.targets.hosted.target import PackageTarget
 

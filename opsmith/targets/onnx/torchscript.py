@@ -429,8 +429,8 @@ class TorchScriptEmitter(Emitter):
 
 def _record_types(operator: Operator, arguments: Mapping[str, Any], values: Sequence[Any]) -> None:
     """Record the dtypes of the outputs, and their shapes as far as they are known."""
-    known = infer(operator.signature, arguments, _traced_sizes)
-    generic = generic_dtype(operator.signature, arguments, _traced_dtype)
+    known = infer(operator.signature, arguments, torch_onnx.sizes_of)
+    generic = generic_dtype(operator.signature, arguments, torch_onnx.dtype_of)
     for result, value in zip(operator.signature.results, values, strict=False):
         type_ = result.type
         if not isinstance(type_, TensorType) or type_.shape is None:
@@ -444,11 +444,3 @@ def _record_types(operator: Operator, arguments: Mapping[str, Any], values: Sequ
     for parameter, value in zip(operator.signature.mutated, values[count:], strict=True):
         if arguments[parameter.name] is not None:
             value.setType(arguments[parameter.name].type())
-
-
-def _traced_dtype(value: Any) -> torch.dtype | None:
-    return None if value is None else torch_onnx.dtype_of(value)
-
-
-def _traced_sizes(value: Any) -> list[int | None] | None:
-    return None if value is None else torch_onnx.sizes_of(value)

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import onnxruntime
+
 from opsmith.errors import ExportError
 from opsmith.kernels import HOST
 from opsmith.kernels.libraries.loaded_library import dtypes_in
@@ -36,8 +38,6 @@ def bundle(model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
         ExportError: see `opsmith.targets.exporting.protocol.ModelTarget.export_model`.
         BuildError: a kernel does not compile for ONNX Runtime.
     """
-    import onnxruntime
-
     _refuse_complex(model)
     provider = PROVIDERS[options["provider"]]
     built: dict[Operator, Made] = {}
@@ -129,8 +129,6 @@ def _write_program(
     provider: Provider,
 ) -> None:
     """Write ``run.py`` and ``README.md``, for a machine that has neither torch nor opsmith."""
-    import onnxruntime
-
     shutil.copyfile(_HERE / "standalone.py", folder / "run.py")
     feeds = ", ".join(f'"{spec.name}": {spec.name}' for spec in model.inputs)
     how = [

@@ -1,7 +1,5 @@
 """Target ``python``: operators as functions of a Python module, for any library with DLPack."""
 
-from __future__ import annotations
-
 from opsmith.targets.exporting.protocol import Option
 from opsmith.targets.hosted.target import PackageTarget
 

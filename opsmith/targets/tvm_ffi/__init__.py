@@ -1,7 +1,5 @@
 """Target ``tvm_ffi``: operators as functions of a tvm-ffi module, for every caller of its ABI."""
 
-from __future__ import annotations
-
 from opsmith.targets.exporting.protocol import Option
 from opsmith.targets.hosted.target import PackageTarget
 

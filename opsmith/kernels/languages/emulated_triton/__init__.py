@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+import numpy
+
 from opsmith.compat import triton as compat
 from opsmith.errors import FaultError
 
@@ -167,8 +169,6 @@ def _watched(
 
 
 def _permutation(count: int, seed: int) -> Any:
-    import numpy
-
     return numpy.random.default_rng(seed).permutation(count)
 
 
@@ -204,8 +204,6 @@ class _Memory:
     def __init__(
         self, arguments: Mapping[str, Any], program: Callable[[], tuple[int, int, int]], file: str
     ) -> None:
-        import numpy
-
         self._np, self._program, self._file = numpy, program, file
         found = []
         for name, value in arguments.items():

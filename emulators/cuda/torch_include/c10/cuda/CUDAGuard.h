@@ -64,7 +64,3 @@ struct OptionalCUDAStreamGuard {
 };
 
 }  // namespace c10::cuda
-
-namespace at::cuda {
-using namespace c10::cuda;
-}
