@@ -258,7 +258,6 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/call_overhead.py
 	$(BIN)/python benchmarks/tvm_ffi_call.py
 	$(BIN)/python benchmarks/validation.py
-	$(BIN)/python benchmarks/monitor.py
 	$(BIN)/python benchmarks/vectors.py
 	$(BIN)/python benchmarks/build_time.py
 	$(BIN)/python benchmarks/check_time.py

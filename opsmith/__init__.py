@@ -34,12 +34,11 @@ _HOMES = {
         ],
         "targets": ["LoadedModel", "LoadedOperators", "export", "load"],
         "targets.onnx.translation_table": ["onnx_translations"],
-        "monitoring": ["Difference", "Monitor", "monitor"],
     }.items()
     for name in names
 }
 __all__ = sorted(_HOMES)
-_PACKAGES = ("errors", "kernels", "operators", "philox", "signature", "targets", "monitoring")
+_PACKAGES = ("errors", "kernels", "operators", "philox", "signature", "targets")
 
 
 def elsewhere() -> str:

@@ -20,7 +20,6 @@ from opsmith.errors import (
     UnknownTargetError as UnknownTargetError,
 )
 from opsmith.kernels.languages.inline import cpp as cpp, cuda as cuda
-from opsmith.monitoring import Difference as Difference, Monitor as Monitor, monitor as monitor
 from opsmith.operators import Operator as Operator, op as op
 from opsmith.operators.adoption.adopt import adopt as adopt
 from opsmith.operators.core.author_rules import Cost as Cost

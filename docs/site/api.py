@@ -32,7 +32,6 @@ TASKS = {
         "Export, load and run": [
             *("export", "load", "LoadedModel", "LoadedOperators", "onnx_translations"),
         ],
-        "Monitor real calls": ["monitor", "Monitor", "Difference"],
         "Do without a GPU": ["emulate"],
         "Catch errors": [],  # whatever ends in Error
     },

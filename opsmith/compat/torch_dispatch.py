@@ -154,7 +154,7 @@ def is_watched() -> bool:
     """Return whether a mode of PyTorch's, such as a trace, intercepts the operators called here.
 
     Private: ``torch._C._len_torch_dispatch_stack``, ``torch._C._functorch.maybe_current_level``.
-    Without these names, `opsmith.monitoring` compares calls whose tensors have no values.
+    Without these names, a call with out= compares where tensors lie that have no memory.
     """
     return bool(torch._C._len_torch_dispatch_stack() or torch._C._functorch.maybe_current_level())
 

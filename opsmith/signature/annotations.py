@@ -139,7 +139,7 @@ class Unspecified:
     """Leave open what the operator does where this tensor holds NaN, or infinity.
 
     Nothing is enforced, so that a call costs nothing for it. `opsmith check` samples no such
-    argument, and `opsmith.monitor` compares no such call.
+    argument.
 
     Attributes:
         nan: whether results are unspecified if a value is NaN.

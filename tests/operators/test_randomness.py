@@ -231,13 +231,6 @@ def test_vmap_draws_once_or_for_each_slice_as_it_is_told() -> None:
         torch.vmap(drop)(x)
 
 
-def test_a_monitor_compares_calls_that_draw() -> None:
-    with opsmith.monitor(drop, fraction=1.0) as monitor:
-        for _ in range(3):
-            drop(X)
-    assert monitor.counts.compared == 3
-
-
 @pytest.mark.long  # builds a wheel; tests/wheels/test_installed.py states that one works
 def test_a_wheel_without_opsmith_draws_too() -> None:
     from opsmith.wheels import carried

@@ -92,11 +92,6 @@ CASES = {
     "bench": (["bench"], ["bench", "scale.py"], "1: error: opsmith bench " + ABSENT),
     "drafting": (["drafting"], ["adopt", "aten::sin"], "1: error: opsmith adopt " + ABSENT),
     "wheels": (["wheels"], ["wheel", "scale.py"], "1: error: opsmith wheel " + ABSENT),
-    "monitoring": (
-        ["monitoring.py"],
-        "opsmith.monitor",
-        "MissingDependencyError: opsmith.monitor " + ABSENT,
-    ),
     "targets.onnx": (
         ["targets/onnx"],
         [*EXPORT, "onnxruntime"],

@@ -67,10 +67,6 @@ class Device:
         """Return what to do if no device is found; empty if there is no advice."""
         return ""
 
-    def is_capturing(self) -> bool:
-        """Return whether calls are being recorded for replay, during which none may synchronize."""
-        return False
-
     def compiled_by_inductor(self) -> bool:
         """Return whether Inductor, PyTorch's compiler, generates code for the device."""
         from opsmith.compat.torch_inductor import compiles_for
@@ -122,11 +118,6 @@ class _Cuda(Device):
         if self.toolkit():
             return "see whether nvidia-smi lists a device"
         return "this PyTorch is a CPU build; see https://pytorch.org/get-started"
-
-    def is_capturing(self) -> bool:
-        import torch
-
-        return torch.cuda.is_current_stream_capturing()
 
 
 DEVICES = {
