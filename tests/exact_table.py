@@ -4,8 +4,8 @@
     python tests/exact_table.py --write       write the table there
     python tests/exact_table.py soft_dtw      the operators of files whose paths contain this
 
-The rows `exact`, `exact-gradient` and `exact-cuda-on-cpu` run in this process, with as many cases
-as `opsmith check` samples. It exits with 1 where the table says something else.
+The rows `exact`, `exact-gradient` and those of emulated kernels run in this process, with as many
+cases as `opsmith check` samples. It exits with 1 where the table says something else.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from pathlib import Path
 
 from opsmith.checks.cases.failure import Failure, Inapplicable
 from opsmith.checks.cases.subject import Subject
+from opsmith.checks.catalogue.ascendc import kernels_in_ascendc
 from opsmith.checks.catalogue.cuda import kernels_in_cuda
 from opsmith.checks.catalogue.exact import exact_formula, exact_gradient, kernels_in_cpp
-from opsmith.checks.catalogue.exact_emulated import exact_cuda_on_cpu
+from opsmith.checks.catalogue.exact_emulated import exact_ascendc_on_cpu, exact_cuda_on_cpu
 from opsmith.checks.trial.trial import Trial
 from opsmith.operators import Operator
 from opsmith.sources.importing import import_all
@@ -31,8 +32,9 @@ ROWS: dict[str, tuple[Callable[[Operator], list[Subject]], Callable[[Trial], Non
     "exact": (kernels_in_cpp, exact_formula),
     "exact-gradient": (kernels_in_cpp, exact_gradient),
     "exact-cuda-on-cpu": (kernels_in_cuda, exact_cuda_on_cpu),
+    "exact-ascendc-on-cpu": (kernels_in_ascendc, exact_ascendc_on_cpu),
 }
-_HEAD = f"| operator | {' | '.join(f'`{row}`' for row in ROWS)} |\n|---|---|---|---|\n"
+_HEAD = f"| operator | {' | '.join(f'`{row}`' for row in ROWS)} |\n|{'---|' * (1 + len(ROWS))}\n"
 #: What a cell says in place of a row's own words.
 _SHORT = {
     "no operator is registered as the backward": "no declared backward",
@@ -96,7 +98,9 @@ def main() -> int:
     for path in files():
         if options.names and not any(name in str(path) for name in options.names):
             continue
-        for operator in import_all([str(path)]):
+        # Kernels in Ascend C may be registered by a file of their own.
+        elsewhere = path.with_name("in_ascendc.py")
+        for operator in import_all([str(elsewhere if elsewhere.is_file() else path)]):
             found[operator.name] = line(operator)
             print(found[operator.name], flush=True)
     if options.write:

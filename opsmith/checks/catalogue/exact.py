@@ -22,7 +22,8 @@ from opsmith.checks.harness import Elements, Fault, Phase, flat_memory
 from opsmith.checks.numerics.double_run import double_by_default
 from opsmith.checks.numerics.exact import arrays, language
 from opsmith.checks.numerics.exact.arrays import Array
-from opsmith.checks.numerics.exact.language import BITS, CODES, exact, exact_emulated
+from opsmith.checks.numerics.exact.language import CODES, exact
+from opsmith.checks.numerics.exact.memory import Memory
 from opsmith.checks.numerics.exact.reference import ExactReference, LeavesFieldError
 from opsmith.checks.numerics.exact.verdict import ExactVerdict, first_wrong
 from opsmith.checks.numerics.gradients import (
@@ -80,6 +81,7 @@ class ExactComparison:
     build: harness.Build
     dtype: str | None
     phase: Phase = field(default_factory=Phase)
+    memory: Memory = field(default_factory=Memory)
     cases: int = 0
     elements: int = 0
     undecided: int = 0
@@ -99,6 +101,7 @@ class ExactComparison:
                 break
             given = arguments if draw < _DRAWS else _nudged(arguments, draw)
             arrays.select(draw % arrays.FIELDS)
+            self.memory.begin()
             try:
                 found, right = self.draw(case, given, draw)
             except Inapplicable:
@@ -109,7 +112,7 @@ class ExactComparison:
                 raise Inapplicable(
                     f"the reference cannot be followed in the field: {what}"
                 ) from None
-            if not _compare(verdicts, found, right):
+            if not self._compare(verdicts, found, right):
                 return  # results of other sizes are the business of `reference`
         related = not case.sampled
         wrong = first_wrong(verdicts, by_value=related)
@@ -140,7 +143,7 @@ class ExactComparison:
             returned, results = run_reference(self.trial.operator, given)
         found = [mode.array(one) if one.is_floating_point() else one for one in results]
         names = output_names(self.trial.signature, returned, arguments)
-        taken = map_named_tensors(arguments, lambda _, one: _elements(one, draw))
+        taken = map_named_tensors(arguments, lambda _, one: self.taken(one, draw))
         return self.call(taken, draw), list(zip(names, found, strict=True))
 
     def call(self, arguments: Mapping[str, Any], draw: int) -> list[Any]:
@@ -150,19 +153,59 @@ class ExactComparison:
             Inapplicable: the call fails.
         """
         signature = self.source.signature
-        environment = {"OPSMITH_EXACT": str(draw % arrays.FIELDS)}
+        environment = {"OPSMITH_EXACT": str(draw % arrays.FIELDS), **self.memory.variables}
         try:
             calls = harness.run(
                 self.build, signature, [arguments], [self.phase], environment=environment
             )
         except Fault as fault:
             raise Inapplicable(
-                f"the kernel ends its process with elements of {BITS // 8} bytes: {fault}"
+                f"the kernel ends its process with numbers that are never rounded: {fault}"
             ) from None
         ((call,),) = calls
         if call.refused:
             raise Inapplicable(f"the kernel refuses what the reference takes: {call.refused}")
         return call.tensors()
+
+    def taken(self, tensor: Tensor, draw: int) -> Any:
+        """Return a real tensor as a kernel with exact numbers takes it."""
+        if not tensor.is_floating_point():
+            return tensor
+        array = arrays.drawn(flat_memory(tensor), draw)
+        return self._elements(array, dtype_name(tensor.dtype), tensor.shape, tensor.stride())
+
+    def _elements(
+        self, array: Array, dtype: str, shape: Sequence[int], strides: Sequence[int]
+    ) -> Elements:
+        bits = self.memory.bits(dtype)
+        memory = self.memory.pack(array, bits)
+        return Elements(CODES[dtype], bits, tuple(shape), tuple(strides), memory)
+
+    def _numbers(self, elements: Elements) -> Array:
+        """Return the numbers of a kernel's result, or of an argument in any layout."""
+        if not elements.memory:
+            return arrays.empty(elements.shape)
+        flat = self.memory.unpack(elements.memory, elements.bits)
+        return flat.map(lambda plane: torch.as_strided(plane, elements.shape, elements.strides))
+
+    def _compare(
+        self, verdicts: list[ExactVerdict], found: list[Any], right: list[tuple[str, Any]]
+    ) -> bool:
+        """Add a draw to the verdicts; return False where the results cannot be compared."""
+        if len(found) != len(right):
+            return False
+        pairs = [
+            (name, self._numbers(one), other)
+            for one, (name, other) in zip(found, right, strict=True)
+            if isinstance(one, Elements) and isinstance(other, Array)
+        ]
+        if any(one.shape != other.shape for _, one, other in pairs):
+            return False
+        if not verdicts:
+            verdicts.extend(ExactVerdict(name) for name, _, _ in pairs)
+        for verdict, (_, one, other) in zip(verdicts, pairs, strict=True):
+            verdict.take(one, other)
+        return True
 
 
 class GradientComparison(ExactComparison):
@@ -208,14 +251,14 @@ class GradientComparison(ExactComparison):
             name = names[one.position] if one.kind == "argument" else ""
             if name and name not in written:
                 value = arguments[name]
-                taken[one.name] = map_tensors(value, lambda tensor: _elements(tensor, draw))
+                taken[one.name] = map_tensors(value, lambda tensor: self.taken(tensor, draw))
                 continue
             # A backward sees what the forward wrote into an argument.
             type_ = (signature.by_name[name] if name else owners[one.position]).tensor_type
             dtype = None if type_ is None else signature.dtype_in(type_, case.dtype)
             known = cotangents if one.kind == "gradient" else dict(enumerate(results))
             value = written[name] if name else known[one.position]
-            convert = functools.partial(_as_elements, mode, dtype=dtype)
+            convert = functools.partial(self._as_elements, mode, dtype=dtype)
             taken[one.name] = map_tensors(value, convert)
         found = self.call(taken, draw)
         right: list[tuple[str, Any]] = []
@@ -226,6 +269,13 @@ class GradientComparison(ExactComparison):
                 right.append((f"the gradient of {name!r}", mode.array(gradient)))
                 kept.append(found[place])
         return kept, right
+
+    def _as_elements(self, mode: ExactReference, tensor: Tensor, dtype: str | None) -> Any:
+        """Return a tensor of the reference as a kernel with exact numbers takes it."""
+        if not tensor.is_floating_point():
+            return tensor
+        array = arrays.contiguous(mode.array(tensor))
+        return self._elements(array, dtype or "float64", tensor.shape, array.values.stride())
 
 
 @contextlib.contextmanager
@@ -253,41 +303,6 @@ def _drawn(mode: ExactReference, tensor: Tensor, draw: int) -> Tensor:
     return mode.tensor(arrays.drawn(tensor, draw))
 
 
-def _as_elements(mode: ExactReference, tensor: Tensor, dtype: str | None) -> Any:
-    """Return a tensor of the reference as a kernel with exact numbers takes it."""
-    if not tensor.is_floating_point():
-        return tensor
-    array = arrays.contiguous(mode.array(tensor))
-    code = CODES[dtype or "float64"]
-    return Elements(code, BITS, tuple(tensor.shape), array.values.stride(), arrays.to_bytes(array))
-
-
-def _compare(verdicts: list[ExactVerdict], found: list[Any], right: list[tuple[str, Any]]) -> bool:
-    """Add a draw to the verdicts; return False where the results cannot be compared."""
-    if len(found) != len(right):
-        return False
-    pairs = [
-        (name, _numbers(one), other)
-        for one, (name, other) in zip(found, right, strict=True)
-        if isinstance(one, Elements) and isinstance(other, Array)
-    ]
-    if any(one.shape != other.shape for _, one, other in pairs):
-        return False
-    if not verdicts:
-        verdicts.extend(ExactVerdict(name) for name, _, _ in pairs)
-    for verdict, (_, one, other) in zip(verdicts, pairs, strict=True):
-        verdict.take(one, other)
-    return True
-
-
-def _numbers(elements: Elements) -> Array:
-    """Return the numbers of a kernel's result, or of an argument in any layout."""
-    flat = arrays.from_bytes(elements.memory, (len(elements.memory) * 8 // BITS,))
-    if not elements.memory:
-        return arrays.empty(elements.shape)
-    return flat.map(lambda plane: torch.as_strided(plane, elements.shape, elements.strides))
-
-
 def _nudged(arguments: Mapping[str, Any], draw: int) -> dict[str, Any]:
     """Return arguments with other values near the given ones, in the same layouts."""
     generator = torch.Generator().manual_seed(draw)
@@ -302,16 +317,6 @@ def _nudged(arguments: Mapping[str, Any], draw: int) -> dict[str, Any]:
         return torch.as_strided(flat, tensor.shape, tensor.stride())
 
     return {name: map_tensors(value, nudged) for name, value in arguments.items()}
-
-
-def _elements(tensor: Tensor, draw: int) -> Any:
-    """Return a real tensor as a kernel with exact numbers takes it."""
-    if not tensor.is_floating_point():
-        return tensor
-    memory = arrays.to_bytes(arrays.drawn(flat_memory(tensor), draw))
-    return Elements(
-        CODES[dtype_name(tensor.dtype)], BITS, tuple(tensor.shape), tensor.stride(), memory
-    )
 
 
 def _fits(case: Case) -> bool:
@@ -329,7 +334,7 @@ def _is_real(dtypes: str) -> bool:
 
 
 def _widest(dtypes: Sequence[str | None]) -> str | None:
-    return max(dtypes, key=lambda one: parts(one).count("float64"))
+    return max(dtypes, key=lambda one: [parts(one).count(t) for t in ("float64", "float32")])
 
 
 def _first_error(error: BuildError) -> str:
@@ -338,19 +343,26 @@ def _first_error(error: BuildError) -> str:
 
 
 def prepare(
-    trial: Trial, source: KernelSource | None = None, *, emulated: bool = False
+    trial: Trial,
+    source: KernelSource | None = None,
+    *,
+    emulate: Callable[[KernelSource], KernelSource] | None = None,
+    memory: Memory | None = None,
 ) -> ExactComparison:
     """Build a trial's kernel with numbers that are never rounded.
 
     Args:
         trial: the trial of the operator.
         source: the kernel of the operator's declared backward, to compare gradients.
-        emulated: whether the kernel is in CUDA, and is compiled for the CPU.
+        emulate: returns a source for another device as one to compile for the CPU, with such
+            numbers; by default the kernel is in C++.
+        memory: how numbers lie in the kernel's memory.
 
     Raises:
         Inapplicable: the kernel is in another language, or needs the bits of numbers.
     """
     kind = ExactComparison if source is None else GradientComparison
+    emulated = emulate is not None
     if source is None:
         implementation = trial.subject.implementation
         source = implementation.source if emulated else implementation.entry
@@ -363,7 +375,7 @@ def prepare(
     trial.need(not found, found)
     dtype = _widest(dtypes)
     try:
-        translated = exact_emulated(source) if emulated else exact(source, dtype)
+        translated = exact(source, dtype) if emulate is None else emulate(source)
         build = harness.build(translated, emulated=emulated)
     except BuildError as error:
         raise Inapplicable(
@@ -377,7 +389,8 @@ def prepare(
         dtypes = [one for one in dtypes if one in compiled_for]
         trial.need(dtypes, "the kernel takes no real dtype")
         dtype = _widest(dtypes)
-    return kind(trial, source, build, dtype, Phase(emulated=emulated))
+    phase = Phase(emulated=emulated)
+    return kind(trial, source, build, dtype, phase, memory or Memory())
 
 
 @define_check(

@@ -149,6 +149,7 @@ BY_ROW = {
     "exact": ("one", between(257, 1000)),
     "exact-gradient": ("one", between(257, 1000)),
     "exact-cuda-on-cpu": ("one", between(257, 1000)),
+    "exact-ascendc-on-cpu": ("one", between(257, 1000)),
     "cuda-on-cpu": ("all", MANY, ZERO, ONE),
     "ascendc-on-cpu": ("npu", MANY, ZERO, ONE),
     "mutation": ("all", MANY),

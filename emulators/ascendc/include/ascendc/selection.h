@@ -47,7 +47,8 @@ void compare(const AscendC::LocalTensor<U>& dst, const Operand<T>& a, const B& b
   std::memset(bits, 0, repeats * per / 8);
   lanes.each([&](uint64_t repeat, uint64_t lane) {
     const uint64_t i = repeat * per + lane;
-    if (compares<T>(*a.at(repeat, lane), *b.at(repeat, lane), mode)) bits[i / 8] |= 1 << i % 8;
+    if (compares<T>(read_from(a.at(repeat, lane)), read_from(b.at(repeat, lane)), mode))
+      bits[i / 8] |= 1 << i % 8;
   });
 }
 

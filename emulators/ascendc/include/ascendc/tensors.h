@@ -7,10 +7,12 @@
 #include <ascendc/machine.h>
 #include <emulated/half.h>
 
+#ifndef OPSMITH_EXACT  // which has types of its own
 OPSMITH_SHORT_CLASS(half, half_raw, to_half, from_half)
 OPSMITH_SHORT_OPERATORS(half)
 OPSMITH_SHORT_CLASS(bfloat16_t, bfloat16_raw, to_bfloat16, from_bfloat16)
 OPSMITH_SHORT_OPERATORS(bfloat16_t)
+#endif
 
 template <typename T>
 constexpr T min(T x, T y) {
@@ -23,6 +25,25 @@ constexpr T max(T x, T y) {
 
 namespace emulated::npu {
 
+// Refuses to read what is a number, and has no bits, as another type.
+template <typename T, typename U>
+constexpr void require_same_bits() {
+#ifdef OPSMITH_EXACT
+  constexpr bool same = std::is_integral_v<T> == std::is_integral_v<U>;
+  static_assert(same || sizeof(T) == 1 || sizeof(U) == 1 || (sizeof(T) == 4 && sizeof(U) == 4),
+                "opsmith exact: ReinterpretCast between a number and another type");
+#endif
+}
+template <typename T>
+T read_from(const T* element) {
+#ifdef OPSMITH_EXACT
+  if constexpr (std::is_integral_v<T> && sizeof(T) == 4) {
+    opsmith::exact::require_no_place(static_cast<uint32_t>(*element));
+  }
+#endif
+  return *element;
+}
+
 // An element that the scalar unit accesses.
 template <typename T>
 class Element {
@@ -31,7 +52,7 @@ class Element {
   operator T() const {
     issue(Queue::S, "GetValue", place_);
     reads(buffer_, at_, sizeof(T));
-    return *at_;
+    return read_from(at_);
   }
   const Element& operator=(T value) const {
     issue(Queue::S, "SetValue", place_);
@@ -47,6 +68,37 @@ class Element {
   T* at_;
   Place place_;
 };
+
+// Numbers that are never rounded have operators for their own class alone.
+#ifdef OPSMITH_EXACT
+template <typename T>
+const T& value_of(const T& number) {
+  return number;
+}
+template <typename T>
+T value_of(const Element<T>& element) {
+  return element;
+}
+template <typename T>
+concept element = requires(const T& one) { []<typename U>(const Element<U>&) {}(one); };
+#define NPU_OPERATOR(sign)                     \
+  template <typename A, typename B>            \
+    requires element<A> || element<B>          \
+  auto operator sign(const A& a, const B& b) { \
+    return value_of(a) sign value_of(b);       \
+  }
+NPU_OPERATOR(+)
+NPU_OPERATOR(-)
+NPU_OPERATOR(*)
+NPU_OPERATOR(/)
+NPU_OPERATOR(<)
+NPU_OPERATOR(>)
+NPU_OPERATOR(<=)
+NPU_OPERATOR(>=)
+NPU_OPERATOR(==)
+NPU_OPERATOR(!=)
+#undef NPU_OPERATOR
+#endif
 
 // What `a + b` computes when it is assigned to a tensor.
 template <typename Run>
@@ -123,6 +175,7 @@ class LocalTensor {
   }
   template <typename U>
   LocalTensor<U> ReinterpretCast() const {
+    npu::require_same_bits<T, U>();
     return {buffer_, reinterpret_cast<char*>(data_), size_ * sizeof(T)};
   }
   // The elements that a whole tensor computes are those of the destination.
@@ -184,6 +237,7 @@ class GlobalTensor {
   }
   template <typename U>
   GlobalTensor<U> ReinterpretCast() const {
+    npu::require_same_bits<T, U>();
     GlobalTensor<U> other;
     other.SetGlobalBuffer(reinterpret_cast<U*>(data_), size_ * sizeof(T) / sizeof(U));
     return other;

@@ -175,7 +175,7 @@ void compute(const Lanes& lanes, Body body, Operand<D> to, const From&... from) 
   (from.touch(lanes, false), ...);
   to.touch(lanes, true);
   lanes.each([&](uint64_t repeat, uint64_t lane) {
-    *to.at(repeat, lane) = body(*from.at(repeat, lane)...);
+    *to.at(repeat, lane) = body(read_from(from.at(repeat, lane))...);
   });
 }
 
@@ -420,6 +420,9 @@ D converted(S source, AscendC::RoundMode mode) {
     const auto x = static_cast<float>(source);
     if constexpr (std::is_same_v<D, S>) return static_cast<D>(rounded(x, mode));
     const D nearest = static_cast<D>(x);
+#ifdef OPSMITH_EXACT
+    return nearest;
+#else
     const float back = static_cast<float>(nearest);
     const bool usual =
         mode == AscendC::RoundMode::CAST_NONE || mode == AscendC::RoundMode::CAST_RINT;
@@ -429,6 +432,7 @@ D converted(S source, AscendC::RoundMode mode) {
               least = std::is_same_v<D, half> ? -24 : -133;
     const float unit = std::ldexp(1.0f, std::max(std::ilogb(x) - digits, least));
     return static_cast<D>(static_cast<float>(rounded(x / unit, mode)) * unit);
+#endif
   }
 }
 

@@ -140,7 +140,7 @@ template <typename Int, typename Float>
 Int to_integer(Float value) {
   if (std::isnan(value)) return 0;
 #ifdef OPSMITH_EXACT
-  const auto wide = value.value;
+  const auto wide = value.near();
 #else
   const long double wide = value;
 #endif

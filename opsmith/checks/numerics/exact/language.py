@@ -1,4 +1,4 @@
-"""C++ and CUDA whose numbers are never rounded: a source compiled unchanged, for the checks.
+"""Kernels whose numbers are never rounded: a source compiled unchanged, for the checks.
 
 ``float``, ``double`` and the half types become ``opsmith::exact::Number`` by macros, once the
 headers of the standard library, PyTorch and opsmith are included.
@@ -18,6 +18,8 @@ from opsmith.signature.dtype_variables import parts
 from opsmith.system.files import key_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from opsmith.kernels.source import KernelSource
     from opsmith.kernels.toolchain.recipe import LinkedWith
 
@@ -29,7 +31,8 @@ _BEGIN = "opsmith_exact_begin.h"
 _INCLUDE = re.compile(r"""^[ \t]*\#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]""", re.MULTILINE)
 _TENSOR = re.compile(r"\bopsmith::(Tensor|TensorList|Output)<(const )?(float|double)>")
 _TYPES = {"float": "opsmith::exact::Float", "double": "opsmith::exact::Double"}
-_CUDA = ("opsmith/cuda.h", "emulated/cuda.h")
+#: Makes numbers as large as the types that they stand for, see ``native/handles.h``.
+_HANDLES = "OPSMITH_EXACT_HANDLES"
 #: The codes and the size of elements as ``detail/dtypes.h`` has them.
 CODES = {"float16": 66, "bfloat16": 67, "float32": 68, "float64": 69}
 BITS = 128
@@ -64,9 +67,9 @@ class ExactCpp(Cpp):
         return defining(super().beside(source))
 
 
-def defining(beside: LinkedWith) -> LinkedWith:
+def defining(beside: LinkedWith, *more: str) -> LinkedWith:
     """Return options that link an adapter, with the definition that its numbers are exact."""
-    return {**beside, "defines": (*beside["defines"], _DEFINE)}
+    return {**beside, "defines": (*beside["defines"], _DEFINE, *more)}
 
 
 def with_exact_numbers(
@@ -81,7 +84,8 @@ def with_exact_numbers(
         after: the headers to include with the numbers replaced, before the source.
     """
     own = [f'"{one.name}.h"' for one in source.signatures]
-    before = (f"<{_NATIVE / 'exact.h'}>", *headers, *own, f"<{_NATIVE / 'begin.h'}>", *after)
+    exact, types, bits = (f"<{_NATIVE / name}.h>" for name in ("exact", "types", "bits"))
+    before = (exact, *headers, *own, types, *after, bits)
     return replace(
         unit,
         generated=_headers(unit.generated, before),
@@ -164,20 +168,52 @@ def exact_emulated(source: KernelSource) -> KernelSource:
     need_emulators(f"{source.what}, without a GPU,")
     from opsmith.kernels.languages.emulated_cuda import INCLUDE, CudaOnCpu
 
+    own = ("<emulated/cuda.h>", "<opsmith/cuda.h>")
+
     class ExactCuda(CudaOnCpu):
         name = "CUDA on the CPU, exact"
 
         def unit(self, source: KernelSource) -> Unit:
-            # The emulation's own headers are about a kernel's numbers, so they come after these.
-            names = [name for name, _ in self.own_code(source).included if name.startswith("<")]
-            own = [f"<{name}>" for name in _CUDA]
-            headers = [n for n in names if n not in own and not (INCLUDE / n[1:-1]).is_file()]
-            return with_exact_numbers(source, super().unit(source), headers, tuple(own[::-1]))
+            headers = _of_others(self.own_code(source).included, own, (INCLUDE,))
+            return with_exact_numbers(source, super().unit(source), headers, own)
 
         def beside(self, source: KernelSource) -> LinkedWith:
             return defining(super().beside(source))
 
     return replace(source, language=ExactCuda(watched=False))
+
+
+def exact_ascendc(source: KernelSource) -> KernelSource:
+    """Return a source of Ascend C to compile for the CPU, with numbers that are never rounded."""
+    need_emulators(f"{source.what}, without an NPU,")
+    from opsmith.kernels.languages.emulated_npu import INCLUDE, AscendCOnCpu
+
+    own = ("<opsmith/ascendc.h>",)
+
+    class ExactAscendC(AscendCOnCpu):
+        name = "Ascend C on the CPU, exact"
+
+        def unit(self, source: KernelSource) -> Unit:
+            headers = _of_others(self.own_code(source).included, own, INCLUDE)
+            headers.insert(0, "<emulated/runtime.h>")
+            unit = with_exact_numbers(source, super().unit(source), headers, own)
+            return replace(unit, defines=(*unit.defines, _HANDLES))
+
+        def beside(self, source: KernelSource) -> LinkedWith:
+            return defining(super().beside(source), _HANDLES)
+
+    return replace(source, language=ExactAscendC())
+
+
+def _of_others(
+    included: Iterable[tuple[str, object]], own: Sequence[str], emulated: Sequence[Path]
+) -> list[str]:
+    """Return the headers of a source that are neither the emulation's nor in `own`.
+
+    Those are about a kernel's numbers, so they come when these are replaced.
+    """
+    names = [name for name, _ in included if name.startswith("<") and name not in own]
+    return [n for n in names if not any((place / n[1:-1]).is_file() for place in emulated)]
 
 
 def obstacle(path: Path) -> str:

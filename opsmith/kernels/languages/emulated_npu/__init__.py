@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from opsmith.kernels.source import KernelSource
     from opsmith.untyped import Value
 
+INCLUDE = compiling.INCLUDE
 _BEGINS_WITH = ("opsmith/ascendc.h",)
 _LAUNCH_HEADER = re.compile(r"\baclrtlaunch_\w+\.h\b")
 
@@ -77,7 +78,7 @@ def _runtime() -> Path:
     return Recipe(
         "opsmith_ascendc_on_cpu",
         generated={"emulation.cpp": compiling.runtime_source()},
-        include_dirs=[*compiling.INCLUDE, *compiling.RUNTIME],
+        include_dirs=[*INCLUDE, *compiling.RUNTIME],
         flags=("-O2", "-g1"),
         torch="none",
         what="the emulation of Ascend C",
@@ -95,7 +96,7 @@ class AscendCOnCpu(_OnCpu, Cpp):
             name=f"{source.signature.namespace}__{source.signature.name}",
             source=source.path,
             generated=argument_header(source).beside(_launch_headers(source)),
-            include_dirs=(*compiling.INCLUDE, *source.include_dirs),
+            include_dirs=(*INCLUDE, *source.include_dirs),
             defines=DEVICES["cpu"].compile_definitions,
             flags=_flags(source),
             explain=explainer(source),
@@ -105,7 +106,7 @@ class AscendCOnCpu(_OnCpu, Cpp):
     def beside(self, source: KernelSource) -> LinkedWith:
         """Return the options that link an adapter with the emulator's runtime."""
         return {
-            "include_dirs": compiling.INCLUDE,
+            "include_dirs": INCLUDE,
             "defines": DEVICES["cpu"].compile_definitions,
             "link_libraries": (*source.link_libraries, *linked_with(_runtime())),
         }
@@ -134,7 +135,7 @@ class _TorchAscendCOnCpu(_OnCpu, BehindTorch):
             name=f"{library_name(source)}_on_cpu",
             source=source.path,
             generated=_launch_headers(source),
-            include_dirs=(TORCH_INCLUDE, *compiling.INCLUDE, *source.include_dirs),
+            include_dirs=(TORCH_INCLUDE, *INCLUDE, *source.include_dirs),
             flags=("-w", *_flags(source)),
             full_torch=True,
         )

@@ -10,6 +10,7 @@ from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.catalogue.cuda import kernels_in_cuda
 from opsmith.checks.catalogue.exact import prepare
+from opsmith.checks.numerics.exact.language import exact_emulated
 from opsmith.checks.trial.trial import Trial
 
 
@@ -30,7 +31,7 @@ def case(how: int) -> Case:
 @pytest.mark.long
 def test_a_cuda_kernel_is_proved_and_its_faults_are_found():
     (subject,) = kernels_in_cuda(reduced)
-    ready = prepare(Trial(subject, "exact-cuda-on-cpu"), emulated=True)
+    ready = prepare(Trial(subject, "exact-cuda-on-cpu"), emulate=exact_emulated)
     ready.check(case(0))
     assert (ready.cases, ready.elements, ready.undecided) == (1, 2, 0)
     for how in (1, 2, 3):

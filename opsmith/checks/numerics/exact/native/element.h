@@ -3,6 +3,7 @@
 #pragma once
 
 #include "functions.h"
+#include "handles.h"
 
 #include <algorithm>
 #include <concepts>
@@ -15,33 +16,46 @@
 
 namespace opsmith::exact {
 
+// What a number is in memory.
+#ifdef OPSMITH_EXACT_HANDLES
+inline constexpr bool has_handles = true;
 template <Kind kind>
-class Number : public Packed {
+using Stored =
+    std::conditional_t<kind == Kind::twofold, Packed,
+                       Handle<std::conditional_t<kind == Kind::single, uint32_t, uint16_t>>>;
+#else
+inline constexpr bool has_handles = false;
+template <Kind kind>
+using Stored = Packed;
+#endif
+
+template <Kind kind>
+class Number : public Stored<kind> {
+  using Base = Stored<kind>;
+
  public:
   constexpr Number() = default;
-  constexpr explicit Number(const Content& content) : Packed(content) {}
+  constexpr explicit Number(const Content& content) : Base(Packed(content)) {}
   template <native N>
-  constexpr Number(N number) : Packed(static_cast<double>(number), std::is_same_v<N, float>) {}
+  constexpr Number(N number)
+      : Base(Packed(static_cast<double>(number), std::is_same_v<N, float>)) {}
   template <Kind other>
-  constexpr Number(const Number<other>& number) : Packed(number) {}
+  constexpr Number(const Number<other>& number) : Base(number.packed()) {}
 
   template <std::integral N>
   constexpr explicit operator N() const {
     if constexpr (std::is_same_v<N, bool>) {
-      return value != 0;
+      return this->near() != 0;
     } else {
-      return static_cast<N>(std::is_constant_evaluated() ? value : functions::trunc(*this).value);
+      return static_cast<N>(std::is_constant_evaluated() ? this->near()
+                                                         : functions::trunc(*this).value);
     }
   }
 
   constexpr Number operator+() const { return *this; }
   constexpr Number operator-() const {
-    if (is_written()) {
-      Number result = *this;
-      result.value = -value;
-      return result;
-    }
-    return Number(negative(*this));
+    const Packed own = this->packed();
+    return own.is_written() ? Number(own.opposite()) : Number(negative(*this));
   }
 #define OPSMITH_EXACT_CHANGE(change, sign)            \
   template <typename N>                               \
@@ -92,19 +106,19 @@ constexpr Kind kind_of(Kind beside) {
   return std::is_integral_v<N> ? beside : Kind::twofold;
 }
 
-#define OPSMITH_EXACT_OPERATOR(sign, function)                                          \
-  template <Kind a, Kind b>                                                             \
-  constexpr Number<wider(a, b)> operator sign(const Number<a>& x, const Number<b>& y) { \
-    if (std::is_constant_evaluated()) return Number<wider(a, b)>(x.value sign y.value); \
-    return Number<wider(a, b)>(function(x, y));                                         \
-  }                                                                                     \
-  template <Kind a, native N>                                                           \
-  constexpr Number<kind_of<N>(a)> operator sign(const Number<a>& x, N y) {              \
-    return Number<kind_of<N>(a)>(x) sign Number<kind_of<N>(a)>(y);                      \
-  }                                                                                     \
-  template <native N, Kind b>                                                           \
-  constexpr Number<kind_of<N>(b)> operator sign(N x, const Number<b>& y) {              \
-    return Number<kind_of<N>(b)>(x) sign Number<kind_of<N>(b)>(y);                      \
+#define OPSMITH_EXACT_OPERATOR(sign, function)                                            \
+  template <Kind a, Kind b>                                                               \
+  constexpr Number<wider(a, b)> operator sign(const Number<a>& x, const Number<b>& y) {   \
+    if (std::is_constant_evaluated()) return Number<wider(a, b)>(x.near() sign y.near()); \
+    return Number<wider(a, b)>(function(x, y));                                           \
+  }                                                                                       \
+  template <Kind a, native N>                                                             \
+  constexpr Number<kind_of<N>(a)> operator sign(const Number<a>& x, N y) {                \
+    return Number<kind_of<N>(a)>(x) sign Number<kind_of<N>(a)>(y);                        \
+  }                                                                                       \
+  template <native N, Kind b>                                                             \
+  constexpr Number<kind_of<N>(b)> operator sign(N x, const Number<b>& y) {                \
+    return Number<kind_of<N>(b)>(x) sign Number<kind_of<N>(b)>(y);                        \
   }
 OPSMITH_EXACT_OPERATOR(+, add)
 OPSMITH_EXACT_OPERATOR(-, subtract)
@@ -115,7 +129,7 @@ OPSMITH_EXACT_OPERATOR(/, divide)
 #define OPSMITH_EXACT_COMPARISON(sign, holds)                            \
   template <Kind a, Kind b>                                              \
   constexpr bool operator sign(const Number<a>& x, const Number<b>& y) { \
-    if (std::is_constant_evaluated()) return x.value sign y.value;       \
+    if (std::is_constant_evaluated()) return x.near() sign y.near();     \
     const int found = order(x, y);                                       \
     return holds;                                                        \
   }                                                                      \
@@ -141,6 +155,9 @@ OPSMITH_EXACT_COMPARISON(!=, found != 0)
 template <typename A>
 inline constexpr bool is_storage = std::is_void_v<A> || std::is_same_v<A, char> ||
                                    std::is_same_v<A, unsigned char> || std::is_same_v<A, std::byte>;
+// What Ascend C has for the address of global memory, whatever lies there.
+template <typename A>
+inline constexpr bool is_address = std::is_same_v<A, unsigned char>;
 template <typename A, typename B>
 concept begins_with = std::is_class_v<A> && !is_number<A> && requires(B number) { A{number}; };
 template <typename A, typename B>
@@ -162,7 +179,7 @@ To recast(From&& from) {
   using A = std::remove_cv_t<std::remove_pointer_t<std::remove_reference_t<To>>>;
   using B = std::remove_cv_t<std::remove_pointer_t<std::remove_reference_t<From>>>;
   constexpr bool address = std::is_integral_v<To> || std::is_integral_v<std::decay_t<From>>;
-  static_assert(address || is_storage<B> || !shows_bits<A, B>(),
+  static_assert(address || is_storage<B> || (is_address<A> && has_handles) || !shows_bits<A, B>(),
                 "opsmith exact: reinterpret_cast between a number and another type");
   return reinterpret_cast<To>(std::forward<From>(from));
 }
@@ -208,19 +225,19 @@ inline opsmith::exact::Number<a> abs(const opsmith::exact::Number<a>& x) {
 }
 template <opsmith::exact::Kind a>
 constexpr bool isnan(const opsmith::exact::Number<a>& x) {
-  return x.value != x.value;
+  return std::isnan(x.near());
 }
 template <opsmith::exact::Kind a>
 inline bool isinf(const opsmith::exact::Number<a>& x) {
-  return std::isinf(x.value);
+  return std::isinf(x.near());
 }
 template <opsmith::exact::Kind a>
 inline bool isfinite(const opsmith::exact::Number<a>& x) {
-  return std::isfinite(x.value);
+  return std::isfinite(x.near());
 }
 template <opsmith::exact::Kind a>
 inline bool signbit(const opsmith::exact::Number<a>& x) {
-  return std::signbit(x.value);
+  return std::signbit(x.near());
 }
 template <opsmith::exact::Kind a>
 inline long lround(const opsmith::exact::Number<a>& x) {

@@ -1,8 +1,8 @@
 // Compiles a kernel that was written for float and double with numbers that are never rounded.
 //
 // opsmith's exact build includes before a kernel's source: this file, the headers in angle brackets
-// that the source includes, the operator's header, and begin.h, from which on `float` and
-// `double` are other types.
+// that the source includes, the operator's header, types.h, from which on `float` and `double` are
+// other types, the headers of an emulation, and bits.h.
 #pragma once
 
 #include <math.h>

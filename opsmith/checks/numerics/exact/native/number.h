@@ -34,27 +34,34 @@ struct Content {
 // of two below 16, as kernels divide 16 by the size of an element.
 class Packed {
  public:
-  double value = 0;
-
   constexpr Packed() = default;
   // A constant of the source, whose residues are looked up where it is used.
   constexpr Packed(double constant, bool single)
-      : value(constant), rest_(constant == 0 ? 0 : written | uint64_t{single}) {}
+      : value_(constant), rest_(constant == 0 ? 0 : written | uint64_t{single}) {}
   constexpr explicit Packed(const Content& a)
-      : value(a.value),
+      : value_(a.value),
         rest_(a.doubts_p & (Content::written | Content::written_f)
                   ? written | uint64_t{(a.doubts_p & Content::written_f) != 0}
                   : a.p | uint64_t{a.q} << 30 | level(a.doubts_p) << 59 | level(a.doubts_q) << 61) {
   }
   constexpr operator Content() const {
     if (rest_ & written) {
-      return {value, 0, 0, rest_ & 1 ? Content::written_f : Content::written, 0};
+      return {value_, 0, 0, rest_ & 1 ? Content::written_f : Content::written, 0};
     }
-    return {value, static_cast<uint32_t>(rest_ & ((1u << 30) - 1)),
+    return {value_, static_cast<uint32_t>(rest_ & ((1u << 30) - 1)),
             static_cast<uint32_t>(rest_ >> 30 & ((1u << 29) - 1)), doubts(rest_ >> 59 & 3),
             doubts(rest_ >> 61 & 3)};
   }
+  // The value in double precision.
+  constexpr double near() const { return value_; }
+  constexpr const Packed& packed() const { return *this; }
+  constexpr Packed opposite() const {
+    Packed other = *this;
+    other.value_ = -value_;
+    return other;
+  }
   constexpr bool is_written() const { return (rest_ & written) != 0; }
+  constexpr bool is_constant() const { return is_written() || rest_ == 0; }
 
  private:
   static constexpr uint64_t written = uint64_t{1} << 63;
@@ -66,6 +73,7 @@ class Packed {
     return level == 3 ? uint32_t{constant_f} : level == 2 ? uint32_t{function} : level;
   }
 
+  double value_ = 0;
   uint64_t rest_ = 0;  // p in 30 bits, q in 29, levels of doubts in 2 each
 };
 

@@ -24,11 +24,11 @@ constexpr uint32_t dtype_key(DLDataType type) {
 // The real floating types. In an exact build their elements are numbers that are never rounded,
 // with codes of opsmith's own.
 #ifdef OPSMITH_EXACT
-#define OPSMITH_REALS(X)               \
-  X(6, half, 66, 128, float16)         \
-  X(7, bfloat16, 67, 128, bfloat16)    \
-  X(8, exact::Float, 68, 128, float32) \
-  X(9, exact::Double, 69, 128, float64)
+#define OPSMITH_REALS(X)                                    \
+  X(6, half, 66, 8 * sizeof(half), float16)                 \
+  X(7, bfloat16, 67, 8 * sizeof(bfloat16), bfloat16)        \
+  X(8, exact::Float, 68, 8 * sizeof(exact::Float), float32) \
+  X(9, exact::Double, 69, 8 * sizeof(exact::Double), float64)
 #else
 #define OPSMITH_REALS(X)          \
   X(6, half, 2, 16, float16)      \

@@ -1,4 +1,4 @@
-// From here on, the numbers of a source are never rounded.
+// From here on, what would show the bits of a number does not compile.
 #pragma once
 
 namespace std {
@@ -12,5 +12,3 @@ using std::opsmith_exact_memcpy;
 #define memcpy opsmith_exact_memcpy
 #define memmove opsmith_exact_memcpy
 #define reinterpret_cast opsmith::exact::recast
-#define float opsmith::exact::Float
-#define double opsmith::exact::Double
