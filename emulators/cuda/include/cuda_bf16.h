@@ -7,7 +7,7 @@
 OPSMITH_SHORT_FLOAT(__nv_bfloat16, __nv_bfloat162, __nv_bfloat16_raw, __nv_bfloat162_raw,
                     to_bfloat16, from_bfloat16)
 // As with CUDA's own: PyTorch's numbers of 16 bits convert to these, and have operators too.
-#if !defined(__CUDA_NO_BFLOAT16_OPERATORS__) || defined(OPSMITH_EXACT)
+#if !defined(__CUDA_NO_BFLOAT16_OPERATORS__) && !defined(OPSMITH_EXACT)
 OPSMITH_SHORT_OPERATORS(__nv_bfloat16)
 #endif
 

@@ -5,8 +5,9 @@
 #include <emulated/half.h>
 
 OPSMITH_SHORT_FLOAT(__half, __half2, __half_raw, __half2_raw, to_half, from_half)
-// As with CUDA's own: PyTorch's numbers of 16 bits convert to these, and have operators too.
-#if !defined(__CUDA_NO_HALF_OPERATORS__) || defined(OPSMITH_EXACT)
+// As with CUDA's own: PyTorch's numbers of 16 bits convert to these, and have operators too. In an
+// exact build the class brings them.
+#if !defined(__CUDA_NO_HALF_OPERATORS__) && !defined(OPSMITH_EXACT)
 OPSMITH_SHORT_OPERATORS(__half)
 #endif
 

@@ -55,7 +55,8 @@ inline float from_bfloat16(uint16_t bits) {
       requires std::is_convertible_v<N, float>     \
     Number(N number) : value(number) {}            \
     operator float() const { return value; }       \
-  };
+  };                                               \
+  OPSMITH_SHORT_OPERATORS(Number)
 #else
 #define OPSMITH_SHORT_ALIGNED alignas(4)
 #define OPSMITH_SHORT_CLASS(Number, Raw, to, from)                          \

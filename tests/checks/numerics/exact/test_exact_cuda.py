@@ -28,7 +28,7 @@ def case(how: int) -> Case:
     return Case(reduced.signature, {"x": x, "w": w.abs(), "how": how})
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_cuda_kernel_is_proved_and_its_faults_are_found():
     (subject,) = kernels_in_cuda(reduced)
     ready = prepare(Trial(subject, "exact-cuda-on-cpu"), emulate=exact_emulated)
