@@ -1,8 +1,8 @@
 """Compile the host code of a kernel in Ascend C against the headers of torch_npu's wheel.
 
 ``make npu`` runs this. The wheel is downloaded into a folder of its own and unpacked, but never
-importable: with a torch_npu that cannot load, PyTorch does not load either. Device code is the
-stand-in's (`ascendc_stand_in`), and nothing runs.
+importable: with a torch_npu that cannot load, PyTorch does not load either. Device code is compiled
+as the emulation has it, and nothing runs.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from stand_in_cann import HERE, as_calls
+import emulated_cann
 
 from opsmith.kernels import INCLUDE, adapters
 from opsmith.kernels.toolchain.torch_paths import torch_paths
 from opsmith.sources.importing import import_all
 
-GALLERY = HERE.parents[1] / "gallery" / "add_custom"
+GALLERY = Path(__file__).parents[2] / "gallery" / "add_custom"
 WHEEL = "torch-npu==2.13.0"
 STREAM = """
 #include <torch_npu/csrc/core/npu/NPUStream.h>
@@ -54,13 +54,13 @@ def main() -> None:
         npu = unpacked(folder)
         texts = adapters.kernel_files(signature)
         texts["adapter.cpp"] = adapters.torch_adapter(signature, "npu", strided=False)
-        texts["kernel.cpp"] = as_calls((GALLERY / "add_custom.cpp").read_text())
+        texts["kernel.cpp"] = emulated_cann.as_calls((GALLERY / "add_custom.cpp").read_text())
         texts["stream.cpp"] = STREAM
         for file, text in texts.items():
             (folder / file).write_text(text)
-        # CANN's own headers come before the stand-in, of which device code alone is left.
-        own = [folder, INCLUDE, npu / "third_party" / "acl" / "inc", npu, HERE / "device"]
-        include = [*own, HERE / "ascendc_stand_in", *paths.include]
+        # CANN's own headers come before the emulation's, of which device code alone is left.
+        own = [folder, INCLUDE, npu / "third_party" / "acl" / "inc", npu]
+        include = [*own, *emulated_cann.INCLUDE, *paths.include]
         row = operator.kernels["npu"].source.device_row
         words = [f"-I{path}" for path in include] + [f"-D{one}" for one in row.compile_definitions]
         for file in ("adapter.cpp", "kernel.cpp", "stream.cpp"):

@@ -1,4 +1,4 @@
-"""Ascend C: what is refused without CANN, and the gallery's kernel on a stand-in for it."""
+"""Ascend C: what is refused without CANN, and the gallery's kernel on the tests' device."""
 
 import os
 from pathlib import Path
@@ -75,8 +75,8 @@ def test_calls_on_the_cpu_need_no_cann(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @on_device
-def test_the_gallerys_kernel_is_right_on_the_stand_in(tmp_path: Path) -> None:
-    from stand_in_cann import install
+def test_the_gallerys_kernel_is_compiled_by_bisheng_and_right_on_the_device(tmp_path: Path) -> None:
+    from emulated_cann import install
 
     install(tmp_path / "cann")
     os.environ["ASCEND_HOME_PATH"] = str(tmp_path / "cann")
