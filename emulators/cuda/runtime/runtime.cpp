@@ -122,7 +122,7 @@ void begin_call(Watcher* watcher) {
   s.found.clear();
   s.image = {};
   s.regions_taken = 0;
-  s.remarked = false;
+  s.remarked = s.outside_graphs = false;
   s.locations.clear();
   s.doubtful.clear();
   s.spins = 0;
@@ -405,6 +405,13 @@ void check_stream(const void* stream, const char* what, Place place) {
            "PyTorch's "
            "host code",
        place);
+}
+
+void outside_graphs(const char* what, Place place) {
+  State& s = state();
+  if (s.watcher == nullptr || s.program || s.outside_graphs) return;
+  s.outside_graphs = true;
+  s.watcher->remark((std::string("no CUDA graph captures ") + what).c_str(), called(place));
 }
 
 void asks_for_storage(const char* what, Place place) {

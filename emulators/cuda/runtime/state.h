@@ -193,7 +193,7 @@ struct State {
   std::optional<Pending> pending;
   std::vector<Doubtful> doubtful;
   std::vector<Copy> copies;  // of the block
-  bool remarked = false;
+  bool remarked = false, outside_graphs = false;
   std::string asked;      // the algorithm that was last asked for the size of its storage
   uint64_t asked_in = 0;  // and the call
   bool telling = false;   // the watcher's own code is running

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+import torch
+
 from opsmith.checks import harness
 from opsmith.checks.cases import cohorts
 from opsmith.checks.cases.boundary_values import RUNS
@@ -59,6 +61,8 @@ _NOT_THERE = re.compile(
     r".*(?:\b(?:ATen|c10|torch|cu\w+|nv\w+)(?:/[\w./]+)?\.\w+: No such file|\btorch[_/]include/"
     r"|namespace \"(?:at|c10|torch)::cuda[\w:]*\" has no member).*"
 )
+#: How the emulation's remark on a call in the host's code begins.
+_OUTSIDE_GRAPHS = "no CUDA graph captures "
 _HIP = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"]hip/", re.MULTILINE)
 
 
@@ -179,12 +183,16 @@ def cuda_on_cpu(trial: Trial) -> None:
 
 def run_in_orders(trial: Trial, build: harness.Build, dtypes: tuple[str | None, ...]) -> None:
     """Run each case of an emulated kernel in three orders, and compare the results."""
-    reproducible = True
+    reproducible, outside_graphs = True, ""
 
     def one(case: Case) -> None:
-        nonlocal reproducible
+        nonlocal reproducible, outside_graphs
         expected = trial.truth(case)
         calls = _taken(trial, build, case)
+        for call in calls:
+            outside = [text for text in call.remarks if text.startswith(_OUTSIDE_GRAPHS)]
+            outside_graphs = outside_graphs or "".join(outside).replace("\n  at ", ", at ")
+            call.remarks = [text for text in call.remarks if text not in outside]
         _compare(trial, calls, expected)
         first, *others = [call.tensors() for call in calls]
         reproducible &= all(same_bits(first, other) for other in others)
@@ -198,6 +206,11 @@ def run_in_orders(trial: Trial, build: harness.Build, dtypes: tuple[str | None, 
     if not reproducible:
         trial.notes.append(
             "not reproducible: the last bits depend on the order of blocks and threads"
+        )
+    if outside_graphs and torch.Tag.cudagraph_unsafe not in trial.operator.overload.tags:
+        trial.notes.append(
+            f"{outside_graphs}. Unless the operator has tags=(torch.Tag.cudagraph_unsafe,), "
+            "PyTorch tries to capture it"
         )
 
 

@@ -116,11 +116,14 @@ inline ErrorWords words_of(cudaError_t error) {
 }  // namespace emulated
 inline const char* cudaGetErrorString(cudaError_t error) { return emulated::words_of(error).text; }
 inline const char* cudaGetErrorName(cudaError_t error) { return emulated::words_of(error).name; }
-inline cudaError_t cudaDeviceSynchronize() {
+inline cudaError_t cudaDeviceSynchronize(emulated::Place place = emulated::here()) {
+  emulated::outside_graphs("a wait for the device", place);
   emulated::synchronise();
   return cudaSuccess;
 }
-inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaDeviceSynchronize(); }
+inline cudaError_t cudaStreamSynchronize(cudaStream_t, emulated::Place place = emulated::here()) {
+  return cudaDeviceSynchronize(place);
+}
 
 // Work is done before a call returns, so every event has happened, and takes no time.
 inline constexpr unsigned cudaEventDefault = 0, cudaEventBlockingSync = 1,
@@ -134,7 +137,9 @@ inline cudaError_t cudaEventCreate(cudaEvent_t* event) {
 }
 inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t = nullptr) { return cudaSuccess; }
 inline cudaError_t cudaEventQuery(cudaEvent_t) { return cudaDeviceSynchronize(); }
-inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaDeviceSynchronize(); }
+inline cudaError_t cudaEventSynchronize(cudaEvent_t, emulated::Place place = emulated::here()) {
+  return cudaDeviceSynchronize(place);
+}
 inline cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) {
   return cudaSuccess;
@@ -309,6 +314,7 @@ cudaError_t give(T** data, size_t bytes, const char* what, Place place, bool for
 }  // namespace emulated
 template <typename T>
 cudaError_t cudaMalloc(T** data, size_t bytes, emulated::Place place = emulated::here()) {
+  emulated::outside_graphs("cudaMalloc", place);
   return emulated::give(data, bytes, "cudaMalloc", place);
 }
 template <typename T>

@@ -127,6 +127,8 @@ OPSMITH_EMULATED_EXPORT int set_error(int code);
 [[noreturn]] OPSMITH_EMULATED_EXPORT void not_emulated(const char* what, Place place);
 // The host is about to run an algorithm on `data`, which must not be in device memory.
 OPSMITH_EMULATED_EXPORT void host_runs(const char* what, const void* data, Place place);
+// The host calls what no CUDA graph captures.
+OPSMITH_EMULATED_EXPORT void outside_graphs(const char* what, Place place);
 // An algorithm is asked for the size of its temporary storage, or is given storage.
 OPSMITH_EMULATED_EXPORT void asks_for_storage(const char* what, Place place);
 OPSMITH_EMULATED_EXPORT void takes_storage(const char* what, uint64_t given, uint64_t needed,
