@@ -197,7 +197,8 @@ NPU_PAD(DataCopyExtParams, DataCopyPadExtParams<T>)
 
 // Fills global memory, and waits until it is filled.
 template <typename T>
-void InitGlobalMemory(GlobalTensor<T>& tensor, uint64_t size, T value, Place place = here()) {
+void InitGlobalMemory(GlobalTensor<T>& tensor, uint64_t size, std::type_identity_t<T> value,
+                      Place place = here()) {
   npu::issue(npu::Queue::MTE3, "InitGlobalMemory", place);
   npu::writes(nullptr, tensor.GetPhyAddr(), size * sizeof(T));
   std::fill_n(tensor.GetPhyAddr(), size, value);

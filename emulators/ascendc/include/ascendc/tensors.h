@@ -14,6 +14,10 @@ OPSMITH_SHORT_CLASS(bfloat16_t, bfloat16_raw, to_bfloat16, from_bfloat16)
 OPSMITH_SHORT_OPERATORS(bfloat16_t)
 #endif
 
+#ifdef OPSMITH_EXACT  // a literal beside a number has another type
+using std::max;
+using std::min;
+#else
 template <typename T>
 constexpr T min(T x, T y) {
   return y < x ? y : x;
@@ -22,6 +26,7 @@ template <typename T>
 constexpr T max(T x, T y) {
   return x < y ? y : x;
 }
+#endif
 
 namespace emulated::npu {
 

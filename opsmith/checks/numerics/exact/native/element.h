@@ -155,13 +155,12 @@ OPSMITH_EXACT_COMPARISON(!=, found != 0)
 template <typename A>
 inline constexpr bool is_storage = std::is_void_v<A> || std::is_same_v<A, char> ||
                                    std::is_same_v<A, unsigned char> || std::is_same_v<A, std::byte>;
-// What Ascend C has for the address of global memory, whatever lies there.
-template <typename A>
-inline constexpr bool is_address = std::is_same_v<A, unsigned char>;
 template <typename A, typename B>
 concept begins_with = std::is_class_v<A> && !is_number<A> && requires(B number) { A{number}; };
 template <typename A, typename B>
 constexpr bool shows_bits() {
+  // Ascend C passes bytes on as addresses, and the bytes of a place say nothing.
+  if (has_handles && (is_storage<A> || is_storage<B>)) return false;
   if (std::is_same_v<A, B> || !(is_number<A> || is_number<B>)) return false;
   return !(begins_with<A, B> || begins_with<B, A>);
 }
@@ -179,7 +178,7 @@ To recast(From&& from) {
   using A = std::remove_cv_t<std::remove_pointer_t<std::remove_reference_t<To>>>;
   using B = std::remove_cv_t<std::remove_pointer_t<std::remove_reference_t<From>>>;
   constexpr bool address = std::is_integral_v<To> || std::is_integral_v<std::decay_t<From>>;
-  static_assert(address || is_storage<B> || (is_address<A> && has_handles) || !shows_bits<A, B>(),
+  static_assert(address || is_storage<B> || !shows_bits<A, B>(),
                 "opsmith exact: reinterpret_cast between a number and another type");
   return reinterpret_cast<To>(std::forward<From>(from));
 }
@@ -334,6 +333,7 @@ class numeric_limits<opsmith::exact::Number<kind>> {
 OPSMITH_EXACT_FUNCTIONS(OPSMITH_EXACT_GLOBAL)
 OPSMITH_EXACT_FUNCTIONS_OF_TWO(OPSMITH_EXACT_GLOBAL)
 #undef OPSMITH_EXACT_GLOBAL
+using std::abs;
 using std::fma;
 using std::fmaf;
 using std::isfinite;
