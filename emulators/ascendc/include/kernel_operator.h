@@ -1,6 +1,7 @@
 // Ascend C for the CPU: what a source finds in place of CANN's header.
 #pragma once
 
+#include <ascendc/blocks.h>
 #include <ascendc/copies.h>
 #include <ascendc/functions.h>
 #include <ascendc/launch.h>
@@ -8,4 +9,5 @@
 #include <ascendc/selection.h>
 #include <ascendc/shapes.h>
 #include <ascendc/sorting.h>
+#include <ascendc/transposes.h>
 #include <ascendc/vector.h>

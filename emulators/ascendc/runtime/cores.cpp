@@ -16,7 +16,7 @@ namespace {
 
 // An instruction that was issued.
 struct Issued {
-  uint32_t core, time, epoch;  // the time within its queue; the epoch ends with SyncAll
+  uint32_t core, time;  // the time within its queue
   Queue queue;
   Atomic atomic;
   const char* name;
@@ -46,7 +46,6 @@ struct Core {
   Fiber fiber;
   std::array<Clock, queues> known{};  // by queue: what is complete before its next instruction
   Clock issued{};
-  uint32_t epoch = 0;
   Guarded memory{unified_buffer, repeat_bytes, state().fill};
   Pages shadow{unified_buffer * sizeof(LocalByte)};
   std::deque<Buffer> buffers;
@@ -54,9 +53,17 @@ struct Core {
   std::map<FlagName, Flag> flags;
   Registers registers;
   bool ended = false;
-  Place waits_at;  // for SyncAll
+  std::vector<Clock> heard;  // by core: what is complete before its next instruction
+  std::vector<Signal> waits_for;
+  Issued waits;  // the instruction that waits
 
   explicit Core(uint32_t its_number) : number(its_number), fiber(run_core, its_number) {}
+};
+
+// How far a core was, and those that it had heard of, when it sent a signal.
+struct Sent {
+  std::shared_ptr<const std::vector<Clock>> heard;
+  Place place;
 };
 
 struct Machine {
@@ -65,7 +72,8 @@ struct Machine {
   Context scheduler;
   std::vector<Issued> issued;
   std::unordered_map<const Watched*, Pages> global;
-  std::string failure;  // of a call without a watcher
+  std::map<Signal, std::deque<Sent>> sent;  // that nobody waited for yet
+  std::string failure;                      // of a call without a watcher
 };
 Machine machine;
 
@@ -116,8 +124,8 @@ void issue(Queue queue, const char* name, Place place) {
   join(known, before);
   if (queue == Queue::S) known[own] = core.issued[own];
   if (machine.issued.empty()) machine.issued.emplace_back();  // number 0: none
-  machine.issued.push_back({core.number, ++core.issued[own], core.epoch, queue,
-                            core.registers.atomic, name, place, known});
+  machine.issued.push_back(
+      {core.number, ++core.issued[own], queue, core.registers.atomic, name, place, known});
 }
 
 Clock complete(Queue queue) {
@@ -170,13 +178,26 @@ void wait_flag(Queue from, Queue to, int32_t id) {
   here().flags.erase(found);
 }
 
-bool is_set(Queue from, Queue to, int32_t id) { return here().flags.count({from, to, id}) != 0; }
+void send(const std::vector<Signal>& signals, const Clock& done) {
+  std::vector<Clock> heard = here().heard;
+  heard.resize(block_count());
+  join(heard[here().number], done);
+  const Sent sent{std::make_shared<const std::vector<Clock>>(std::move(heard)), now().place};
+  for (const Signal& signal : signals) machine.sent[signal].push_back(sent);
+}
 
-void sync_all(Place place) {
-  issue(Queue::S, "SyncAll", place);
-  barrier_of_all();
-  here().waits_at = place;
-  here().fiber.switch_to(machine.scheduler);
+void receive(std::vector<Signal> signals) {
+  Core& core = here();
+  core.waits = now();
+  core.waits_for = std::move(signals);
+  core.fiber.switch_to(machine.scheduler);
+  core.heard.resize(block_count());
+  for (const Signal& signal : core.waits_for) {
+    std::deque<Sent>& sent = machine.sent[signal];
+    for (uint32_t i = 0; i < block_count(); ++i) join(core.heard[i], (*sent.front().heard)[i]);
+    sent.pop_front();
+  }
+  for (Clock& known : core.known) join(known, core.heard[core.number]);
 }
 
 // --- accesses ------------------------------------------------------------------------------------
@@ -185,7 +206,10 @@ namespace {
 
 bool is_ordered(const Issued& before) {
   Core& core = here();
-  if (before.core != core.number) return before.epoch < core.epoch;
+  if (before.core != core.number) {
+    const auto queue = static_cast<uint32_t>(before.queue);
+    return !core.heard.empty() && core.heard[before.core][queue] >= before.time;
+  }
   const Queue queue = now().queue;
   Clock& known = core.known[static_cast<uint32_t>(queue)];
   if (known[static_cast<uint32_t>(before.queue)] >= before.time) return true;
@@ -199,7 +223,7 @@ bool is_ordered(const Issued& before) {
 
 std::string remedy(const Issued& before) {
   const Queue queue = now().queue;
-  if (before.core != now().core) return "SyncAll() orders blocks";
+  if (before.core != now().core) return "SyncAll(), or a flag between blocks, orders them";
   if (before.queue == queue) {
     return std::string("PipeBarrier<PIPE_") + name_of(queue) +
            ">() orders instructions of one queue";
@@ -276,10 +300,7 @@ void check_line(const Watched& watched, const GlobalByte* bytes, uint64_t offset
   const uint64_t begin = offset / line * line, end = std::min(begin + line, watched.region.size);
   for (uint64_t i = begin; i < end; ++i) {
     const Issued& before = machine.issued[bytes[i].write];
-    if (bytes[i].write == 0 || before.queue != Queue::S || before.core == now().core ||
-        before.epoch < here().epoch) {
-      continue;
-    }
+    if (bytes[i].write == 0 || before.queue != Queue::S || is_ordered(before)) continue;
     stop(race,
          "a race: " + who(now()) + " writes " + watched.element(watched.region.data + offset) +
              " into a cache line of 64 bytes, into which " + who(before) + " writes " +
@@ -361,6 +382,14 @@ void forget_buffers() {
   here().buffers.clear();
 }
 
+Buffer& buffer_with(uint64_t address) {
+  for (Buffer& one : here().buffers) {
+    const auto begin = reinterpret_cast<uint64_t>(one.data);
+    if (begin <= address && address < begin + one.size) return one;
+  }
+  refuse(bounds, "has an address that is in no buffer");
+}
+
 Registers& registers() { return here().registers; }
 uint32_t block_index() { return here().number; }
 uint32_t block_count() { return machine.launch->blocks; }
@@ -393,6 +422,22 @@ void resume(std::unique_ptr<Core>& core) {
   core.reset();
 }
 
+std::string shown(const Signal& signal) {
+  const auto& [name, id, from, to] = signal;
+  return std::string(name) + " of block " + std::to_string(from);
+}
+bool is_sent(const Signal& signal) { return !machine.sent[signal].empty(); }
+
+bool may_go(const std::unique_ptr<Core>& core) {
+  return std::all_of(core->waits_for.begin(), core->waits_for.end(), is_sent);
+}
+
+[[noreturn]] void stop_waiting(const Core& core) {
+  const auto missing = std::find_if_not(core.waits_for.begin(), core.waits_for.end(), is_sent);
+  stop(order, who(core.waits) + " waits for ever: there is no " + shown(*missing),
+       core.waits.place);
+}
+
 void check(const Launch& launch) {
   const std::string what = std::string("the launch of ") + launch.kernel + " is refused: ";
   if (launch.blocks == 0 || launch.blocks > 65535) {
@@ -418,6 +463,7 @@ void launch(const Launch& launch) {
   machine.launch = &launch;
   machine.issued.clear();
   machine.global.clear();
+  machine.sent.clear();
   std::vector<uint32_t> numbers(launch.blocks);
   std::iota(numbers.begin(), numbers.end(), 0u);
   s.random.shuffle(numbers);
@@ -428,15 +474,15 @@ void launch(const Launch& launch) {
     if (core != nullptr) waiting.push_back(std::move(core));
   }
   while (!waiting.empty()) {
-    if (waiting.size() != launch.blocks) {
-      stop(order,
-           "block " + std::to_string(waiting[0]->number) + " waits in SyncAll for " +
-               std::to_string(launch.blocks - waiting.size()) + " blocks that have ended",
-           waiting[0]->waits_at);
+    if (std::none_of(waiting.begin(), waiting.end(), may_go)) stop_waiting(*waiting[0]);
+    for (auto& core : waiting) {
+      if (may_go(core)) resume(core);
     }
-    for (auto& core : waiting) ++core->epoch;
-    for (auto& core : waiting) resume(core);
     std::erase(waiting, nullptr);
+  }
+  for (const auto& [signal, sent] : machine.sent) {
+    if (sent.empty()) continue;
+    stop(order, "the kernel ends, and nothing waited for " + shown(signal), sent.front().place);
   }
   machine.launch = nullptr;
 }

@@ -35,6 +35,14 @@ def rearranged(x: Float32[Tensor, "N"], fault: str, wrong: bool) -> Float32[Tens
     return x
 
 
+def between(x: Float32[Tensor, "N"], fault: str, wrong: bool) -> Float32[Tensor, "N"]:
+    return x
+
+
+def handed(x: Float32[Tensor, "N"], fault: str, wrong: bool) -> Float32[Tensor, "N"]:
+    return x
+
+
 def unusual(x: Float32[Tensor, "N"], fault: str, wrong: bool) -> Float32[Tensor, "N"]:
     return x
 
@@ -85,6 +93,19 @@ def five_doubled(x):
 
 def of_the_next_quarter(x):
     return x.roll(-(len(x) // 4))
+
+
+def padded(x, rows, columns):
+    """Return a matrix of the numbers, and of zeros behind them."""
+    return torch.cat([x, torch.zeros(rows * columns - len(x))]).view(rows, columns)
+
+
+def transposed(x):
+    return padded(x, 16, 8).T.flatten()[: len(x)]
+
+
+def total(x):
+    return x.sum().expand(len(x))
 
 
 def above_half(x):
@@ -186,7 +207,11 @@ PARAMETERS = {
     "parts_that_overlap": (copied, "NPU-RACE", r"of the result, which .* \(MTE3 of block .*SyncAl"),
     "all_write_the_same": (copied, "NPU-RACE", "of the result, which .*SyncAll"),
     "result_of_another_block": (of_the_next_quarter, "NPU-RACE", "of the result, .*SyncAll"),
-    "not_all_synchronise": (copied, "NPU-ORDER", "waits in SyncAll for 1 blocks that have ended"),
+    "not_all_synchronise": (
+        copied,
+        "NPU-ORDER",
+        "SyncAll .* waits for ever: there is no SyncAll of block 3",
+    ),
     "sum_that_is_not_atomic": (fourfold, "NPU-RACE", "of the result, which .*SyncAll"),
     "sum_onto_what_nobody_wrote": (fourfold, "", "adds to element 0 of the result, which nothing"),
     "numbers_in_one_cache_line": (
@@ -241,12 +266,128 @@ REARRANGED = {
 }
 
 
+BETWEEN = {
+    "flag_of_blocks_not_waited_for": (
+        of_the_next_quarter,
+        "NPU-RACE",
+        r"of the result, which .*SyncAll\(\), or a flag between blocks, orders them",
+    ),
+    "flag_of_blocks_before_the_copy": (of_the_next_quarter, "NPU-RACE", "of the result, which"),
+    "flag_of_blocks_behind_another_queue": (
+        of_the_next_quarter,
+        "NPU-RACE",
+        "of the result, which",
+    ),
+    "flag_of_blocks_too_few_wait_for": (
+        of_the_next_quarter,
+        "NPU-ORDER",
+        "the kernel ends, and nothing waited for CrossCoreSetFlag of block",
+    ),
+    "flag_of_blocks_of_another_number": (
+        of_the_next_quarter,
+        "NPU-ORDER",
+        r"CrossCoreWaitFlag \(S of block \d\) waits for ever: there is no CrossCoreSetFlag of bl",
+    ),
+    "flag_of_blocks_that_one_does_not_set": (
+        of_the_next_quarter,
+        "NPU-ORDER",
+        "waits for ever: there is no CrossCoreSetFlag of block 2",
+    ),
+    "flag_of_blocks_that_does_not_exist": (
+        of_the_next_quarter,
+        "NPU-PARAMETER",
+        "has the flag 16; there are 0 to 15",
+    ),
+    "flag_of_blocks_without_a_scheduler": (
+        of_the_next_quarter,
+        "NPU-ORDER",
+        "CrossCoreSetFlag .* KERNEL_TYPE_AIV_ONLY does not start: KERNEL_TYPE_MIX_AIV_1_0 does",
+    ),
+    "all_wait_without_a_scheduler": (
+        of_the_next_quarter,
+        "NPU-ORDER",
+        "SyncAll .* KERNEL_TYPE_AIV_ONLY does not start",
+    ),
+    "all_wait_in_memory_that_is_not_zero": (
+        of_the_next_quarter,
+        "NPU-PARAMETER",
+        "SyncAll .* has a workspace that does not begin with zeros",
+    ),
+    "all_wait_in_too_small_a_buffer": (
+        of_the_next_quarter,
+        "MEMORY-BOUNDS",
+        "SyncAll .* writes beside its memory: byte 32 of",
+    ),
+}
+HANDED = {
+    "transposed_before_it_is_copied": (
+        transposed,
+        "NPU-RACE",
+        r"TransDataTo5HD \(V .* reads .*MTE2_V",
+    ),
+    "transposed_a_step_further": (
+        transposed,
+        "MEMORY-BOUNDS",
+        "TransDataTo5HD .* writes beside its memory",
+    ),
+    "transposed_again_a_step_further": (
+        transposed,
+        "MEMORY-BOUNDS",
+        "TransDataTo5HD .* reads beside its memory",
+    ),
+    "transposed_too_often": (transposed, "NPU-PARAMETER", "256 times; it takes at most 255"),
+    "transposed_never": (transposed, "", "reads byte 0 of .* which nothing had written"),
+    "transposed_to_no_block": (transposed, "NPU-PARAMETER", "a block at .* no multiple of 32"),
+    "transposed_from_no_buffer": (transposed, "MEMORY-BOUNDS", "an address that is in no buffer"),
+    "transposed_to_rows_of_eight": (transposed, "", ""),
+    "maximum_in_a_buffer_that_is_copied_into": (
+        copied,
+        "NPU-RACE",
+        "ReduceMax .* writes .* which DataCopyPad .* writes",
+    ),
+    "minimum_over_what_is_needed": (doubled, "", ""),
+    "maximum_in_too_small_a_buffer": (
+        doubled,
+        "MEMORY-BOUNDS",
+        "ReduceMax .* writes beside its memory: byte 32 of",
+    ),
+    "sine_in_a_buffer_that_is_copied_out": (
+        doubled,
+        "NPU-RACE",
+        "Sin .* writes .* which DataCopyPad .* reads.*MTE3_V",
+    ),
+    "sorted_over_what_is_needed": (doubled, "", ""),
+    "sum_of_repeats_in_steps_of_bytes": (total, "MEMORY-BOUNDS", "ReduceSum .* reads beside"),
+    "integers_without_a_scale": (
+        doubled,
+        "NPU-PARAMETER",
+        "Cast .* takes int32_t to half before SetDeqScale",
+    ),
+    "event_fetched_twice": (doubled, "NPU-ORDER", r"sets the flag <MTE2_V>\(0\) twice"),
+    "bound_queue_taken_for_the_other_end": (doubled, "NPU-RACE", r"Muls .* reads .*MTE2_V"),
+}
+
+
 def of_sixteenths(x):
     return (16 * x).floor() / 16
 
 
-def total(x):
-    return x.sum().expand(len(x))
+def transposed_halves(x):
+    return padded(x.half().float(), 16, 16).T.flatten()[: len(x)]
+
+
+def transposed_bytes(x):
+    """Return bytes of blocks of 32: the low halves, in the high halves of the result."""
+    low = padded((100 * x).half().float().round(), 16, 32)[:, :16]
+    return torch.cat([torch.zeros(16, 16), low.T], 1).flatten()[: len(x)]
+
+
+def transposed_by_repeats(x):
+    return padded(x, 16, 16).T.flatten()[: len(x)]
+
+
+def eightyfold(x):
+    return 5 * (16 * x).half().float()
 
 
 def greatest(x):
@@ -261,6 +402,7 @@ UNUSUAL = {
             *("queue_of_intermediates", "parts_of_a_buffer", "pipe_used_again"),
             *("over_its_source", "masks_and_steps", "scalars_between", "rows_with_room"),
             *("refilled_after_a_scalar", "members_and_tiling", "barrier_of_the_next_round"),
+            *("parts_that_go_round_by_flags",),
             *("sum_of_blocks", "parts_that_go_round", "blocks_without_work"),
         ),
         (copied,),
@@ -278,6 +420,11 @@ UNUSUAL_ROWS = {
     "powers_and_rests": (copied,),
     "sorted_in_two_ways": (falling,),
     "merged_step_by_step": (falling,),
+    "transposed_halves": (transposed_halves,),
+    "transposed_bytes": (transposed_bytes,),
+    "transposed_by_repeats": (transposed_by_repeats,),
+    "products_by_masks": (eightyfold,),
+    "reduced_by_repeats": (total,),
 }
 
 
@@ -358,6 +505,8 @@ GROUPS = (
     Kernels(signature_of(queues, "ascendc_faults::queues"), QUEUES),
     Kernels(signature_of(parameters, "ascendc_faults::parameters"), PARAMETERS),
     Kernels(signature_of(rearranged, "ascendc_faults::rearranged"), REARRANGED),
+    Kernels(signature_of(between, "ascendc_faults::between"), BETWEEN),
+    Kernels(signature_of(handed, "ascendc_faults::handed"), HANDED),
 )
 RIGHT = (
     Kernels(signature_of(unusual, "ascendc_faults::unusual"), UNUSUAL),

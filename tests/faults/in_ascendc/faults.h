@@ -39,6 +39,10 @@ constexpr uint32_t kMost = 128, kBytes = kMost * sizeof(float);
 #define LOAD(to, from, count)                                               \
   DataCopyPad(to, from, DataCopyExtParams{1, uint32_t(count) * 4, 0, 0, 0}, \
               DataCopyPadExtParams<float>{false, 0, 0, 0})
+// And zeros to the end of a block.
+#define LOAD_AND_ZEROS(to, from, count)                                     \
+  DataCopyPad(to, from, DataCopyExtParams{1, uint32_t(count) * 4, 0, 0, 0}, \
+              DataCopyPadExtParams<float>{true, 0, uint8_t((8 - (count) % 8) % 8), 0})
 #define SAVE(to, from, count) \
   DataCopyPad(to, from, DataCopyExtParams{1, uint32_t(count) * 4, 0, 0, 0})
 // The first queue has done what it was given before the second one goes on.

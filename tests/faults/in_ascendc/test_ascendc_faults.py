@@ -5,7 +5,15 @@ from ascendc_faults import GROUPS, RIGHT, phase_of
 
 #: Each has an order of its own, and memory that begins otherwise.
 PHASES = [phase_of(1), phase_of(2, 0x7F)]
-IDS = ["orders", "orders of the source alone", "queues", "parameters", "rearranged"]
+IDS = [
+    "orders",
+    "orders of the source alone",
+    "queues",
+    "parameters",
+    "rearranged",
+    "blocks",
+    "given",
+]
 
 
 @pytest.mark.slow(cases=2)  # each group is a library

@@ -348,6 +348,28 @@ KERNEL(parts_that_go_round) {
   }
 }
 
+// The same by flags, of which each queue sets its own, and then by all queues.
+KERNEL(parts_that_go_round_by_flags) {
+  BUFFERS()
+  const int32_t each = n / 4, first = GetBlockIdx() * each;
+  LOAD(a, x[first], each);
+  THEN(MTE2, MTE3);
+  SAVE(out[first], a, each);
+  for (int32_t round = 0; round < 4; ++round) {
+    CrossCoreSetFlag<0, PIPE_MTE3>(round % 2);
+    CrossCoreWaitFlag(round % 2);
+    LOAD(b, out[(first + each) % (4 * each)], each);
+    if (round == 2) {
+      SyncAll();
+    } else {
+      CrossCoreSetFlag<0, PIPE_MTE2>(3);
+      CrossCoreWaitFlag<0, PIPE_MTE3>(3);
+    }
+    THEN(MTE2, MTE3);
+    SAVE(out[first], b, each);
+  }
+}
+
 // More blocks than there is work.
 KERNEL(blocks_without_work) {
   BUFFERS()
@@ -382,6 +404,7 @@ void launch(const std::string& name, aclrtStream stream, GM_ADDR x, GM_ADDR out,
       ROW(barrier_of_the_next_round),
       ROW_OF_FOUR(sum_of_blocks),
       ROW_OF_FOUR(parts_that_go_round),
+      ROW_OF_FOUR(parts_that_go_round_by_flags),
       ROW_OF_FOUR(blocks_without_work),
   };
   for (const Row& row : table) {

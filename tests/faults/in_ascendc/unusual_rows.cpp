@@ -209,6 +209,130 @@ KERNEL(merged_step_by_step) {
   SAVE(out, c, n);
 }
 
+// --- blocks that are transposed ------------------------------------------------------------------
+
+// 16 rows of 16 halves, in place.
+KERNEL(transposed_halves) {
+  BUFFERS()
+  TBuf<> own_halves;
+  pipe.InitBuffer(own_halves, 16 * 32);
+  const LocalTensor<half> halves = own_halves.Get<half>();
+  Duplicate(halves, half(0.0f), 256);
+  LOAD(a, x, n);
+  THEN(MTE2, V);
+  Cast(halves, a, RoundMode::CAST_RINT, n);
+  Transpose(halves, halves);
+  Cast(b, halves, RoundMode::CAST_NONE, n);
+  THEN(V, MTE3);
+  SAVE(out, b, n);
+}
+
+// The low halves of 16 blocks of 32 bytes into high ones, and the other halves of none.
+KERNEL(transposed_bytes) {
+  BUFFERS()
+  TBuf<> own_halves, own_bytes, own_turned;
+  pipe.InitBuffer(own_halves, 1024);
+  pipe.InitBuffer(own_bytes, 512);
+  pipe.InitBuffer(own_turned, 512);
+  const LocalTensor<half> halves = own_halves.Get<half>();
+  const LocalTensor<int8_t> bytes = own_bytes.Get<int8_t>(), turned = own_turned.Get<int8_t>();
+  Duplicate(bytes.ReinterpretCast<int16_t>(), int16_t(0), 256);
+  Duplicate(turned.ReinterpretCast<int16_t>(), int16_t(0), 256);
+  LOAD(a, x, n);
+  THEN(MTE2, V);
+  Muls(a, a, 100.0f, n);
+  Cast(halves, a, RoundMode::CAST_RINT, n);
+  Cast(bytes, halves, RoundMode::CAST_RINT, n);
+  LocalTensor<int8_t> from[16], to[16];
+  for (int i = 0; i < 16; ++i) from[i] = bytes[32 * i], to[i] = turned[32 * i];
+  TransDataTo5HD<int8_t>(to, from, {true, false, 1, 0, 0});
+  Cast(halves, turned, RoundMode::CAST_NONE, n);
+  Cast(b, halves, RoundMode::CAST_NONE, n);
+  THEN(V, MTE3);
+  SAVE(out, b, n);
+}
+
+// Two repeats: the first eight rows of 16 floats, each from its half, and the others behind them.
+KERNEL(transposed_by_repeats) {
+  BUFFERS()
+  TBuf<> own_wide;
+  pipe.InitBuffer(own_wide, 1024);
+  const LocalTensor<float> wide = own_wide.Get<float>();
+  Duplicate(wide, 0.0f, 256);
+  THEN(V, MTE2);
+  LOAD_AND_ZEROS(wide, x, n);
+  THEN(MTE2, V);
+  TBuf<> own_turned;
+  pipe.InitBuffer(own_turned, 1024);
+  const LocalTensor<float> turned = own_turned.Get<float>();
+  uint64_t from[NCHW_CONV_ADDR_LIST_SIZE], to[NCHW_CONV_ADDR_LIST_SIZE];
+  for (int i = 0; i < 16; ++i) {
+    from[i] = wide[16 * i].GetPhyAddr();
+    to[i] = turned.GetPhyAddr(8 * i);
+  }
+  TransDataTo5HDParams how;
+  how.repeatTimes = 2;
+  how.srcRepStride = 1;
+  how.dstRepStride = 16;
+  TransDataTo5HD<float>(to, from, how);
+  THEN(V, MTE3);
+  SAVE(out, turned, n);
+}
+
+// --- products that are added, and sums of repeats ------------------------------------------------
+
+// By masks and by counts, also of halves to floats.
+KERNEL(products_by_masks) {
+  BUFFERS()
+  TBuf<> own_halves, own_twos;
+  pipe.InitBuffer(own_halves, kBytes);
+  pipe.InitBuffer(own_twos, kBytes);
+  const LocalTensor<half> halves = own_halves.Get<half>(), twos = own_twos.Get<half>();
+  Duplicate(a, 0.0f, kMost);
+  THEN(V, MTE2);
+  LOAD_AND_ZEROS(a, x, n);
+  THEN(MTE2, V);
+  Muls(b, a, 16.0f, kMost);
+  Cast(halves, b, RoundMode::CAST_RINT, kMost);
+  Duplicate(twos, half(2.0f), kMost);
+  Duplicate(b, 0.0f, kMost);
+  Duplicate(c, 1.0f, kMost);
+  const uint64_t odd[] = {0xAAAAAAAAAAAAAAAA, 0}, even[] = {0x5555555555555555, 0};
+  Axpy(b, halves, half(1.0f), odd, 2, {1, 1, 8, 4});
+  Axpy(b, halves, half(1.0f), even, 2, {1, 1, 8, 4});
+  MulAddDst(b, halves, twos, 64, 2, {1, 1, 1, 8, 4, 4});
+  Axpy(b, halves, half(2.0f), n);
+  MulAddDst(b, c, c, n);
+  Axpy<float, float>(b, c, -1.0f, 64, 2, {1, 1, 8, 8});
+  THEN(V, MTE3);
+  SAVE(out, b, n);
+}
+
+// The greatest, its place and the sum of all, where repeats overlap and where they do not.
+KERNEL(reduced_by_repeats) {
+  BUFFERS()
+  TBuf<> own_kept;
+  pipe.InitBuffer(own_kept, 2400);
+  const LocalTensor<float> kept = own_kept.Get<float>();
+  Duplicate(a, 0.0f, kMost);
+  THEN(V, MTE2);
+  LOAD_AND_ZEROS(a, x, n);
+  THEN(MTE2, V);
+  const uint64_t all[] = {~uint64_t{0}, 0};
+  ReduceMax(b, a, kept, all, 2, 8, true);
+  ReduceSum(c, a, kept, 64, 2, 8);
+  ReduceMax(c[8], a, kept, 64, 300, 0);
+  const float greatest = b(0), sum = c(0), of_first = c(8);
+  const uint32_t place = b.ReinterpretCast<uint32_t>()(1);
+  THEN(V, MTE2);
+  LOAD_AND_ZEROS(a, x, n);
+  THEN(MTE2, V);
+  const bool right = a(place) == greatest && of_first <= greatest && of_first >= a(63);
+  Duplicate(b, right ? sum : 0.0f, n);
+  THEN(V, MTE3);
+  SAVE(out, b, n);
+}
+
 void launch(const std::string& name, aclrtStream stream, GM_ADDR x, GM_ADDR out, int32_t n) {
 #define ROW(name) \
   {               \
@@ -217,6 +341,8 @@ void launch(const std::string& name, aclrtStream stream, GM_ADDR x, GM_ADDR out,
   const Row table[] = {
       ROW(counted_with_steps), ROW(gathered_by_repeats), ROW(rows_repeated_and_summed),
       ROW(powers_and_rests),   ROW(sorted_in_two_ways),  ROW(merged_step_by_step),
+      ROW(transposed_halves),  ROW(transposed_bytes),    ROW(transposed_by_repeats),
+      ROW(products_by_masks),  ROW(reduced_by_repeats),
   };
   // As a project's own build has launches.
   if (name == "rows_by_operators") ACLRT_LAUNCH_KERNEL(rows_by_operators)(1, stream, x, out, n);

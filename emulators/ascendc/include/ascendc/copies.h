@@ -54,15 +54,6 @@ struct Rows {
   uint64_t count, bytes, from_step, to_step;
 };
 
-inline uint64_t rounded_up(uint64_t bytes) { return (bytes + 31) / block_bytes * block_bytes; }
-
-template <typename T>
-void require_aligned(const T* at, uint64_t bytes, const char* what) {
-  require(reinterpret_cast<uintptr_t>(at) % bytes == 0, parameter,
-          std::string("has ") + what + " at an address that is no multiple of " +
-              std::to_string(bytes) + " bytes");
-}
-
 template <typename T>
 void store(T* to, const T* from, uint64_t count) {
   const Atomic how = registers().atomic;
@@ -212,8 +203,8 @@ void InitOutput(GlobalTensor<T> tensor, uint64_t size, T value = T(0), Place pla
 enum class CacheLine : uint8_t { SINGLE_CACHE_LINE, ENTIRE_DATA_CACHE };
 enum class DcciDst : uint8_t { CACHELINE_ALL, CACHELINE_UB, CACHELINE_OUT, CACHELINE_ATOMIC };
 // A scalar access is seen at once here; what the cache of a core would hide is not emulated.
-template <typename T, CacheLine whole, DcciDst target = DcciDst::CACHELINE_ALL>
-void DataCacheCleanAndInvalid(const GlobalTensor<T>&) {}
+template <typename T, CacheLine whole, DcciDst target = DcciDst::CACHELINE_ALL, typename Tensor>
+void DataCacheCleanAndInvalid(const Tensor&) {}
 
 #define NPU_ATOMIC(Name, what)                   \
   template <typename T>                          \

@@ -26,22 +26,22 @@ auto wide(T number) {
 namespace AscendC {
 
 // Functions that may take a buffer of their own, or no count.
-#define NPU_UNPACK(...) __VA_ARGS__
-#define NPU_FORMS(Name, given, names, tensor, ...)                                    \
-  template <typename T, bool reuses = false>                                          \
-  void Name(const LocalTensor<T>& dst, NPU_UNPACK given, int32_t count = npu::whole,  \
-            Place place = here()) {                                                   \
-    npu::issue(npu::Queue::V, #Name, place);                                          \
-    const npu::Lanes lanes = npu::counted<T>(npu::count_of(count, tensor));           \
-    const auto compute = [&](const auto&... from) {                                   \
-      npu::compute(lanes, __VA_ARGS__, npu::in_a_row(dst), npu::in_a_row(from)...);   \
-    };                                                                                \
-    compute(NPU_UNPACK names);                                                        \
-  }                                                                                   \
-  template <typename T, bool reuses = false>                                          \
-  void Name(const LocalTensor<T>& dst, NPU_UNPACK given, const LocalTensor<uint8_t>&, \
-            int32_t count = npu::whole, Place place = here()) {                       \
-    Name<T>(dst, NPU_UNPACK names, count, place);                                     \
+#define NPU_FORMS(Name, given, names, tensor, ...)                                           \
+  template <typename T, bool reuses = false>                                                 \
+  void Name(const LocalTensor<T>& dst, NPU_UNPACK given, int32_t count = npu::whole,         \
+            Place place = here()) {                                                          \
+    npu::issue(npu::Queue::V, #Name, place);                                                 \
+    const npu::Lanes lanes = npu::counted<T>(npu::count_of(count, tensor));                  \
+    const auto compute = [&](const auto&... from) {                                          \
+      npu::compute(lanes, __VA_ARGS__, npu::in_a_row(dst), npu::in_a_row(from)...);          \
+    };                                                                                       \
+    compute(NPU_UNPACK names);                                                               \
+  }                                                                                          \
+  template <typename T, bool reuses = false>                                                 \
+  void Name(const LocalTensor<T>& dst, NPU_UNPACK given, const LocalTensor<uint8_t>& buffer, \
+            int32_t count = npu::whole, Place place = here()) {                              \
+    Name<T>(dst, NPU_UNPACK names, count, place);                                            \
+    npu::scribble(buffer);                                                                   \
   }
 #define NPU_FUNCTION(Name, expression)                               \
   NPU_FORMS(Name, (const LocalTensor<T>& a), (a), a, [](T element) { \
@@ -74,10 +74,13 @@ NPU_FUNCTION_OF_TWO(Power, std::pow, const LocalTensor<T>&, std::type_identity_t
                     int32_t)
 NPU_FUNCTION_OF_TWO(Power, std::pow, std::type_identity_t<T>, const LocalTensor<T>&, b, half, float,
                     int32_t)
+NPU_FUNCTION_OF_TWO(ClampMin, std::max, const LocalTensor<T>&, std::type_identity_t<T>, a, half,
+                    float)
+NPU_FUNCTION_OF_TWO(ClampMax, std::min, const LocalTensor<T>&, std::type_identity_t<T>, a, half,
+                    float)
 NPU_FUNCTION_OF_TWO(Fmod, std::fmod, const LocalTensor<T>&, const LocalTensor<T>&, a, half, float)
 #undef NPU_FUNCTION_OF_TWO
 #undef NPU_FORMS
-#undef NPU_UNPACK
 
 template <typename T, typename U, RoundMode mode>
 U Cast(T number) {

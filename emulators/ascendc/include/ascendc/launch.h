@@ -1,4 +1,6 @@
 // Launches, and the words of Ascend C that C++ does not have.
+//
+// After Kernel-Tiling (TILING_KEY_IS, 设置Kernel类型) and 资源管理/workspace.
 #pragma once
 
 #include <ascendc/machine.h>
@@ -13,8 +15,10 @@
 #endif
 #define __CCE_AICORE__ 220
 #define __inline__ inline
-#define KERNEL_TASK_TYPE_DEFAULT(type)
-#define KERNEL_TASK_TYPE(key, type)
+#define KERNEL_TASK_TYPE_DEFAULT(type) \
+  (::emulated::npu::registers().scheduler = ::AscendC::type == ::AscendC::KERNEL_TYPE_MIX_AIV_1_0)
+#define KERNEL_TASK_TYPE(key, type) \
+  (TILING_KEY_IS(key) ? void(KERNEL_TASK_TYPE_DEFAULT(type)) : void())
 #define ASSERT(holds) ((void)0)
 #define likely(holds) (holds)
 #define unlikely(holds) (holds)
@@ -32,6 +36,9 @@
 using GM_ADDR = uint8_t*;
 
 namespace AscendC {
+
+// Those without cube cores. The first type does not start what orders blocks in hardware.
+enum KernelMetaType { KERNEL_TYPE_AIV_ONLY, KERNEL_TYPE_MIX_AIV_1_0 };
 
 // The launch passes the memory that the host has set aside, and nothing of the system's before it.
 inline GM_ADDR GetUserWorkspace(GM_ADDR workspace) { return workspace; }

@@ -13,7 +13,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <string>
+#include <tuple>
+#include <vector>
 
 namespace emulated::npu {
 
@@ -23,7 +26,8 @@ inline constexpr uint64_t repeat_bytes = 256;          // what a vector instruct
 
 // Faults, as the checks know them.
 inline constexpr char race[] = "npu-race", order[] = "npu-order", queue[] = "npu-queue",
-                      parameter[] = "npu-parameter", bounds[] = "bounds";
+                      parameter[] = "npu-parameter", bounds[] = "bounds",
+                      absent[] = "absent";  // what is not emulated, and no fault
 
 // The scalar unit, the vector unit, and the units that copy into and out of the unified buffer.
 enum class Queue : uint8_t { S, V, MTE2, MTE3 };
@@ -68,16 +72,31 @@ inline void require(bool holds, const char* kind, const std::string& text) {
 
 OPSMITH_EMULATED_EXPORT void set_flag(Queue from, Queue to, int32_t id);
 OPSMITH_EMULATED_EXPORT void wait_flag(Queue from, Queue to, int32_t id);
-OPSMITH_EMULATED_EXPORT bool is_set(Queue from, Queue to, int32_t id);
 OPSMITH_EMULATED_EXPORT Clock complete(Queue queue);  // at the end of what is issued
 OPSMITH_EMULATED_EXPORT void wait_for(Queue queue, const Clock& clock);
 OPSMITH_EMULATED_EXPORT void barrier(Queue queue);
 OPSMITH_EMULATED_EXPORT void barrier_of_all();
-OPSMITH_EMULATED_EXPORT void sync_all(Place place);
+
+// What one block tells another: the instruction, its number, and the two blocks.
+using Signal = std::tuple<const char*, uint16_t, uint32_t, uint32_t>;
+// Sends signals behind what is complete.
+OPSMITH_EMULATED_EXPORT void send(const std::vector<Signal>& signals, const Clock& done);
+// Has the instructions of a block that follow wait for one signal of each kind.
+OPSMITH_EMULATED_EXPORT void receive(std::vector<Signal> signals);
 
 OPSMITH_EMULATED_EXPORT Buffer& new_buffer(const void* owner, const char* position, uint64_t bytes,
                                            Place place);
 OPSMITH_EMULATED_EXPORT void forget_buffers();
+// The buffer that has an address.
+OPSMITH_EMULATED_EXPORT Buffer& buffer_with(uint64_t address);
+
+inline uint64_t rounded_up(uint64_t bytes) { return (bytes + 31) / block_bytes * block_bytes; }
+template <typename T>
+void require_aligned(const T* at, uint64_t bytes, const char* what) {
+  require(reinterpret_cast<uintptr_t>(at) % bytes == 0, parameter,
+          std::string("has ") + what + " at an address that is no multiple of " +
+              std::to_string(bytes) + " bytes");
+}
 
 // What a copy into global memory does to it.
 enum class Atomic : uint8_t { none, add, max, min };
@@ -87,8 +106,10 @@ struct Registers {
   // The elements of a repeat that take part; in counter mode the first number says how many of all.
   std::array<uint64_t, 2> mask{~uint64_t{0}, ~uint64_t{0}};
   bool counter_mode = false;
+  float scale = std::numeric_limits<float>::quiet_NaN();  // of SetDeqScale
   std::array<uint16_t, 4> merged{};  // of each list, how many pairs the last MrgSort took
   void* pipe = nullptr;              // the core's TPipe
+  bool scheduler = true;             // whether the kernel's type starts what orders blocks
 };
 OPSMITH_EMULATED_EXPORT Registers& registers();
 

@@ -1,6 +1,6 @@
 // What orders instructions: queues of tensors, flags, barriers; and the memory of TPipe.
 //
-// After 资源管理 (TPipe, TQue, TQueBind, TBuf), 同步控制/核内同步 and 核间同步.
+// After 资源管理 (TPipe, TQue, TQueBind, TBuf) and 同步控制/核内同步.
 #pragma once
 
 #include <ascendc/tensors.h>
@@ -85,19 +85,6 @@ void PipeBarrier() {
   pipe_barrier(pipe);
 }
 
-template <bool vector_cores_only = true>
-void SyncAll(Place place = here()) {
-  static_assert(vector_cores_only, "opsmith emulates no cube cores");
-  npu::sync_all(place);
-}
-template <bool vector_cores_only = true>
-void SyncAll(const GlobalTensor<int32_t>&, const LocalTensor<int32_t>&, int32_t cores = 0,
-             Place place = here()) {
-  npu::require(cores == 0 || cores == static_cast<int32_t>(npu::block_count()), npu::parameter,
-               "waits for some of the blocks, which opsmith does not emulate");
-  npu::sync_all(place);
-}
-
 inline int64_t GetBlockIdx() { return npu::block_index(); }
 inline int64_t GetBlockNum() { return npu::block_count(); }
 
@@ -128,30 +115,24 @@ class TQueBind {
   }
   template <typename T>
   bool EnQue(const LocalTensor<T>& tensor, Place place = here()) {
-    npu::issue(npu::Queue::S, "EnQue", place);
-    npu::Buffer& buffer = own(tensor, "queued");
-    npu::require(buffer.state != State::queued, npu::queue, "queues a tensor that is queued");
-    npu::require(queued_.size() < std::max<size_t>(depth, 1), npu::queue,
-                 "puts " + std::to_string(queued_.size() + 1) +
-                     " tensors into a queue whose depth is " + std::to_string(depth));
-    buffer.state = State::queued;
-    buffer.queued = npu::complete(producer);
-    queued_.push_back(&buffer);
-    return true;
+    return put(tensor, producer, place);
   }
   template <typename T>
   LocalTensor<T> DeQue(Place place = here()) {
-    npu::issue(npu::Queue::S, "DeQue", place);
-    npu::require(!queued_.empty(), npu::queue, "takes a tensor from an empty queue");
-    npu::Buffer* buffer = queued_.front();
-    queued_.pop_front();
-    buffer->state = State::taken;
-    npu::wait_for(consumer, buffer->queued);
-    return {buffer, buffer->data, buffer->size};
+    return take<T>(consumer, place);
   }
   template <typename T>
   void DeQue(LocalTensor<T>& tensor, Place place = here()) {
     tensor = DeQue<T>(place);
+  }
+  // On the way from the copy in to the vector unit, or from there to the copy out.
+  template <TPosition from, TPosition to, typename T>
+  bool EnQue(const LocalTensor<T>& tensor, Place place = here()) {
+    return put(tensor, from == TPosition::GM ? npu::Queue::MTE2 : npu::Queue::V, place);
+  }
+  template <TPosition from, TPosition to, typename T>
+  LocalTensor<T> DeQue(Place place = here()) {
+    return take<T>(to == TPosition::GM ? npu::Queue::MTE3 : npu::Queue::V, place);
   }
   template <typename T>
   void FreeTensor(const LocalTensor<T>& tensor, Place place = here()) {
@@ -191,6 +172,29 @@ class TQueBind {
   static constexpr npu::Queue producer = copied_in ? npu::Queue::MTE2 : npu::Queue::V;
   static constexpr npu::Queue consumer = copied_out ? npu::Queue::MTE3 : npu::Queue::V;
 
+  template <typename T>
+  bool put(const LocalTensor<T>& tensor, npu::Queue by, Place place) {
+    npu::issue(npu::Queue::S, "EnQue", place);
+    npu::Buffer& buffer = own(tensor, "queued");
+    npu::require(buffer.state != State::queued, npu::queue, "queues a tensor that is queued");
+    npu::require(queued_.size() < std::max<size_t>(depth, 1), npu::queue,
+                 "puts " + std::to_string(queued_.size() + 1) +
+                     " tensors into a queue whose depth is " + std::to_string(depth));
+    buffer.state = State::queued;
+    buffer.queued = npu::complete(by);
+    queued_.push_back(&buffer);
+    return true;
+  }
+  template <typename T>
+  LocalTensor<T> take(npu::Queue by, Place place) {
+    npu::issue(npu::Queue::S, "DeQue", place);
+    npu::require(!queued_.empty(), npu::queue, "takes a tensor from an empty queue");
+    npu::Buffer* buffer = queued_.front();
+    queued_.pop_front();
+    buffer->state = State::taken;
+    npu::wait_for(by, buffer->queued);
+    return {buffer, buffer->data, buffer->size};
+  }
   template <typename T>
   npu::Buffer& own(const LocalTensor<T>& tensor, const char* done) const {
     npu::Buffer* buffer = tensor.buffer();
@@ -272,13 +276,10 @@ class TPipe {
   void ReleaseEventID(TEventID id) {
     taken_[static_cast<uint8_t>(event)] &= ~(1 << id);
   }
-  // An event that is not allocated, and whose flag is not set.
+  // An event that is not allocated: the same until one is.
   TEventID FetchEventID(HardEvent event) {
     TEventID id = 0;
-    const auto is_set = [event](TEventID one) {
-      return npu::is_set(npu::source_of(event), npu::target_of(event), one);
-    };
-    while (id < 7 && (is_taken(event, id) || is_set(id))) ++id;
+    while (id < 7 && is_taken(event, id)) ++id;
     return id;
   }
   template <HardEvent event>

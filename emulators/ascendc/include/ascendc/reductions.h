@@ -84,9 +84,9 @@ void reduce(const Operand<T>& from, const Lanes& lanes, uint64_t group, Store st
 
 // What is found in each repeat, with places in the whole.
 template <typename Reduce, typename T>
-std::vector<Found<T>> by_repeats(const AscendC::LocalTensor<T>& src, const Lanes& lanes) {
+std::vector<Found<T>> by_repeats(const Operand<T>& src, const Lanes& lanes) {
   std::vector<Found<T>> parts;
-  reduce<Reduce>(in_a_row(src), lanes, lanes.per(), [&](uint64_t repeat, uint64_t, Found<T> found) {
+  reduce<Reduce>(src, lanes, lanes.per(), [&](uint64_t repeat, uint64_t, Found<T> found) {
     found.index += static_cast<uint32_t>(repeat * lanes.per());
     parts.push_back(found);
   });
@@ -119,6 +119,18 @@ void put_found(const AscendC::LocalTensor<T>& to, uint64_t at, Found<T> found,
   const uint64_t index_first = order == Order::ORDER_INDEX_VALUE;
   put(to, 2 * at + index_first, found.value);
   put(to, 2 * at + 1 - index_first, as_value<T>(found.index));
+}
+
+// Reduces all repeats, and writes into the buffer `kept` elements for each of them, or more.
+template <typename Reduce, typename Together, typename T>
+void reduce_all(const AscendC::LocalTensor<T>& dst, const Operand<T>& src, const Lanes& lanes,
+                const AscendC::LocalTensor<T>& buffer, uint64_t kept, bool with_index) {
+  std::vector<Found<T>> parts = by_repeats<Reduce>(src, lanes);
+  if (parts.empty()) return;
+  const Found<T> all = Together()(std::move(parts));
+  scribble(buffer, rounded_up(kept * lanes.repeats() * sizeof(T)));
+  put(dst, 0, all.value);
+  if (with_index) put(dst, 1, as_value<T>(all.index));
 }
 
 }  // namespace emulated::npu
@@ -167,23 +179,31 @@ NPU_PARTS(BlockReduceMin, Extreme<false>, npu::block_bytes / sizeof(T))
 NPU_PARTS(PairReduceSum, Sum, 2)
 #undef NPU_PARTS
 
-// The first `count` elements of a tensor. The instruction may write the buffer that it is given.
-#define NPU_REDUCE(Name, Reduce, Together)                                               \
-  template <typename T, bool mask_given = true>                                          \
-  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<T>&, \
-            int32_t count, bool with_index = false, Place place = here()) {              \
-    NPU_TAKES(Name, half, float)                                                         \
-    npu::issue(npu::Queue::V, #Name, place);                                             \
-    std::vector<npu::Found<T>> parts =                                                   \
-        npu::by_repeats<npu::Reduce>(src, npu::counted<T, mask_given>(count));           \
-    if (parts.empty()) return;                                                           \
-    const npu::Found<T> all = npu::Together()(std::move(parts));                         \
-    npu::put(dst, 0, all.value);                                                         \
-    if (with_index) npu::put(dst, 1, npu::as_value<T>(all.index));                       \
+// The first `count` elements of a tensor, or those of repeats, of which there may be more than 255.
+// ReduceSum with a count needs no buffer.
+#define NPU_REDUCE(Name, Reduce, Together, Across, counted_kept, kept)                          \
+  template <typename T, bool mask_given = true>                                                 \
+  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<T>& buffer, \
+            int32_t count, bool with_index = false, Place place = here()) {                     \
+    NPU_TAKES(Name, half, float)                                                                \
+    npu::issue(npu::Queue::V, #Name, place);                                                    \
+    const npu::Lanes lanes = npu::counted<T, mask_given>(count);                                \
+    npu::reduce_all<npu::Reduce, npu::Together>(dst, npu::in_a_row(src), lanes, buffer,         \
+                                                counted_kept, with_index);                      \
+  }                                                                                             \
+  template <typename T>                                                                         \
+  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<T>& buffer, \
+            npu::Mask mask, int32_t repeats, int32_t repeat_step, bool with_index = false,      \
+            Place place = here()) {                                                             \
+    NPU_TAKES(Name, half, float)                                                                \
+    npu::issue(npu::Queue::V, #Name, place);                                                    \
+    npu::reduce_all<npu::Reduce, npu::Across>(                                                  \
+        dst, npu::Operand<T>{src, 1, uint64_t(repeat_step)},                                    \
+        npu::Lanes(mask, repeats, npu::repeat_bytes / sizeof(T)), buffer, kept, with_index);    \
   }
-NPU_REDUCE(ReduceMax, Extreme<true>, Extreme<true>)
-NPU_REDUCE(ReduceMin, Extreme<false>, Extreme<false>)
-NPU_REDUCE(ReduceSum, Sum, SumInOrder)
+NPU_REDUCE(ReduceMax, Extreme<true>, Extreme<true>, Extreme<true>, 2, 2)
+NPU_REDUCE(ReduceMin, Extreme<false>, Extreme<false>, Extreme<false>, 2, 2)
+NPU_REDUCE(ReduceSum, Sum, SumInOrder, Sum, 0, 1)
 #undef NPU_REDUCE
 
 }  // namespace AscendC

@@ -100,35 +100,20 @@ namespace AscendC {
     npu::compare(dst, npu::Operand<T>{a, steps.a_steps##BlkStride, steps.a_steps##RepStride},      \
                  b_operand, mode, repeats);                                                        \
   }
-#define NPU_SECOND \
-  npu::Operand<T> { b, steps.src1BlkStride, steps.src1RepStride }
-NPU_COMPARE(Compare, const LocalTensor<T>&, BinaryRepeatParams, src0, NPU_SECOND)
+NPU_COMPARE(Compare, const LocalTensor<T>&, BinaryRepeatParams, src0, NPU_OPERAND(b, src1))
 NPU_COMPARE(CompareScalar, std::type_identity_t<T>, UnaryRepeatParams, src, npu::in_a_row(b))
 NPU_COMPARE(Compares, std::type_identity_t<T>, UnaryRepeatParams, src, npu::in_a_row(b))
 #undef NPU_COMPARE
 
-// The parameter `reserved` changes nothing.
-#define NPU_SELECT(B, b_operand)                                                                \
-  template <typename T, typename U>                                                             \
-  void Select(const LocalTensor<T>& dst, const LocalTensor<U>& chosen, const LocalTensor<T>& a, \
-              B b, SELMODE mode, uint32_t count, Place place = here()) {                        \
-    npu::issue(npu::Queue::V, "Select", place);                                                 \
-    npu::select(npu::counted<T>(count), npu::in_a_row(dst), chosen, npu::in_a_row(a),           \
-                npu::in_a_row(b), mode);                                                        \
-  }                                                                                             \
-  template <typename T, typename U, bool reserved = true>                                       \
-  void Select(const LocalTensor<T>& dst, const LocalTensor<U>& chosen, const LocalTensor<T>& a, \
-              B b, SELMODE mode, npu::Mask mask, uint32_t repeats,                              \
-              const BinaryRepeatParams& steps, Place place = here()) {                          \
-    npu::issue(npu::Queue::V, "Select", place);                                                 \
-    npu::select(npu::masked<T>(mask, repeats),                                                  \
-                npu::Operand<T>{dst, steps.dstBlkStride, steps.dstRepStride}, chosen,           \
-                npu::Operand<T>{a, steps.src0BlkStride, steps.src0RepStride}, b_operand, mode); \
-  }
-NPU_SELECT(const LocalTensor<T>&, NPU_SECOND)
+#define NPU_SELECT(B, b_operand)                                                              \
+  NPU_BY_STEPS(                                                                               \
+      Select, (typename T, typename U), T, T, BinaryRepeatParams,                             \
+      (const LocalTensor<T>& dst, const LocalTensor<U>& chosen, const LocalTensor<T>& a, B b, \
+       SELMODE mode),                                                                         \
+      npu::select(lanes, NPU_OPERAND(dst, dst), chosen, NPU_OPERAND(a, src0), b_operand, mode);)
+NPU_SELECT(const LocalTensor<T>&, NPU_OPERAND(b, src1))
 NPU_SELECT(std::type_identity_t<T>, npu::in_a_row(b))
 #undef NPU_SELECT
-#undef NPU_SECOND
 
 // Offsets count bytes; those of a repeat stand behind those of the one before.
 template <typename T>
@@ -153,20 +138,11 @@ void gather(const npu::Operand<T>& to, const LocalTensor<T>& src,
     *to.at(repeat, lane) = *next++;
   });
 }
-template <typename T>
-void Gather(const LocalTensor<T>& dst, const LocalTensor<T>& src,
-            const LocalTensor<uint32_t>& offsets, uint32_t base, uint32_t count,
-            Place place = here()) {
-  npu::issue(npu::Queue::V, "Gather", place);
-  gather(npu::in_a_row(dst), src, offsets, base, npu::counted<T>(count));
-}
-template <typename T>
-void Gather(const LocalTensor<T>& dst, const LocalTensor<T>& src,
-            const LocalTensor<uint32_t>& offsets, uint32_t base, npu::Mask mask, uint32_t repeats,
-            uint16_t repeat_step, Place place = here()) {
-  npu::issue(npu::Queue::V, "Gather", place);
-  gather({dst, 1, repeat_step}, src, offsets, base, npu::masked<T>(mask, repeats));
-}
+NPU_BOTH_FORMS(Gather, (typename T), (T),
+               (const LocalTensor<T>& dst, const LocalTensor<T>& src,
+                const LocalTensor<uint32_t>& offsets, uint32_t base),
+               (uint16_t repeat_step = 8), (uint16_t repeat_step),
+               gather({dst, 1, repeat_step}, src, offsets, base, lanes);)
 
 // Bits of a tensor, or one of seven patterns, choose elements; those that are chosen follow each
 // other.

@@ -38,7 +38,7 @@ namespace AscendC {
 // Repeats what has the length 1 in the dimension `axis`.
 template <typename T, int32_t dim, int32_t axis, bool reuses = false, typename... Buffer>
 void Broadcast(npu::Placed<LocalTensor<T>> placed, const LocalTensor<T>& src,
-               const uint32_t to[dim], const uint32_t from[dim], const Buffer&...) {
+               const uint32_t to[dim], const uint32_t from[dim], const Buffer&... buffer) {
   NPU_TAKES(Broadcast, int8_t, uint8_t, half, float)
   static_assert(dim >= 1 && dim <= 2 && axis >= 0 && axis < dim,
                 "opsmith emulates no Broadcast of more than two dimensions");
@@ -60,6 +60,7 @@ void Broadcast(npu::Placed<LocalTensor<T>> placed, const LocalTensor<T>& src,
   const uint64_t count = rows ? width : height;
   npu::require_apart(dst, width * height, src, count);
   npu::reads(src.buffer(), src.data(), count * sizeof(T));
+  (npu::scribble(buffer), ...);
   npu::writes(dst.buffer(), dst.data(), width * height * sizeof(T));
   for (uint64_t i = 0; i < width * height; ++i) {
     dst.data()[i] = src.data()[rows ? i % width : i / width];
@@ -68,8 +69,8 @@ void Broadcast(npu::Placed<LocalTensor<T>> placed, const LocalTensor<T>& src,
 // The older name.
 template <typename T, int32_t dim, int32_t axis, bool reuses = false, typename... Buffer>
 void BroadCast(npu::Placed<LocalTensor<T>> dst, const LocalTensor<T>& src, const uint32_t to[dim],
-               const uint32_t from[dim], const Buffer&...) {
-  Broadcast<T, dim, axis>(dst, src, to, from);
+               const uint32_t from[dim], const Buffer&... buffer) {
+  Broadcast<T, dim, axis>(dst, src, to, from, buffer...);
 }
 
 // Sums each row, as ReduceSum does.
@@ -87,14 +88,15 @@ void Sum(const LocalTensor<T>& dst, const LocalTensor<T>& src, const SumParams& 
   npu::require_apart(dst, how.outter, src, uint64_t{how.outter} * how.inner);
   for (uint32_t row = 0; row < how.outter; ++row) {
     const LocalTensor<T> from = src[row * how.inner];
-    npu::put(dst, row,
-             npu::SumInOrder()(npu::by_repeats<npu::Sum>(from, npu::counted<T>(how.n))).value);
+    const auto parts = npu::by_repeats<npu::Sum>(npu::in_a_row(from), npu::counted<T>(how.n));
+    npu::put(dst, row, npu::SumInOrder()(parts).value);
   }
 }
 template <typename T, int32_t reduced = -1, bool reuses = false, bool basic = false>
-void Sum(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<uint8_t>&,
+void Sum(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<uint8_t>& buffer,
          const SumParams& how, Place place = here()) {
   Sum<T>(dst, src, how, place);
+  npu::scribble(buffer);
 }
 
 // Copies elements that a mask chooses. In counter mode the mask counts those of each repeat.

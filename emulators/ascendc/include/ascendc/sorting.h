@@ -138,6 +138,7 @@ void Sort(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTenso
   npu::require_repeats(repeats);
   npu::require_aligned(buffer.data(), npu::block_bytes, "a tensor");
   const uint64_t count = uint64_t{repeats} * npu::sorted_at_once;
+  if (all) npu::scribble(buffer.template ReinterpretCast<uint8_t>());
   npu::sort(dst, src, index, count, all && count != 0 ? count : npu::sorted_at_once);
 }
 template <typename T>

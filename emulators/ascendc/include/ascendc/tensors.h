@@ -206,6 +206,10 @@ class LocalTensor {
   NPU_OPERATOR(!=, Compare, CMPMODE::NE, b.GetSize())
 #undef NPU_OPERATOR
 
+  // Accesses by way of an address are not seen.
+  uint64_t GetPhyAddr(uint32_t offset = 0) const {
+    return reinterpret_cast<uint64_t>(data_ + offset);
+  }
   uint32_t GetSize() const { return size_; }
   uint32_t GetLength() const { return size_ * sizeof(T); }
   void SetSize(uint32_t size) { size_ = size; }

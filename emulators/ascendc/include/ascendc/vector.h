@@ -55,7 +55,6 @@ class Lanes {
   }
   Lanes(Mask mask, uint64_t repeats, uint64_t per)
       : repeats_(repeats), per_(per), count_(repeats * per) {
-    require_repeats(repeats);
     if (mask.bits != nullptr) {
       bits_ = {mask.bits[0], per > 64 ? mask.bits[1] : 0};
       return;
@@ -109,6 +108,7 @@ Lanes masked(Mask mask, uint64_t repeats) {
   constexpr uint64_t per = repeat_bytes / sizeof(T);
   if (!given) mask = Mask(registers().mask.data());
   if (registers().counter_mode) return {mask.bits != nullptr ? mask.bits[0] : mask.first, per};
+  require_repeats(repeats);
   return {mask, repeats, per};
 }
 
@@ -146,10 +146,37 @@ struct Operand {
   }
 };
 
-// Elements one after the other; those of a smaller type than `widest` fill less of a repeat.
+// Elements one after the other; those of a smaller type than another one fill less of a repeat.
 template <typename T>
-Operand<T> in_a_row(const AscendC::LocalTensor<T>& tensor, uint64_t widest = sizeof(T)) {
-  return {tensor, 1, 8 * sizeof(T) / widest};
+Operand<T> in_a_row(const AscendC::LocalTensor<T>& tensor) {
+  return {tensor, 1, 8};
+}
+
+// Writes memory that an instruction keeps something in, which is nothing to whoever reads it.
+template <typename T>
+void scribble(const AscendC::LocalTensor<T>& buffer, uint64_t bytes) {
+  if (bytes == 0) return;
+  writes(buffer.buffer(), buffer.data(), bytes);
+  std::memset(buffer.data(), 0xff, bytes);
+}
+// How much of it only the host's functions say: a block at least.
+inline void scribble(const AscendC::LocalTensor<uint8_t>& buffer) {
+  scribble(buffer, std::min<uint64_t>(buffer.GetLength(), block_bytes));
+}
+
+template <typename D, typename S>
+using Wider = std::conditional_t<(sizeof(D) > sizeof(S)), D, S>;
+template <typename Steps, typename D, typename S>
+constexpr Steps steps_in_a_row() {
+  Steps steps;
+  steps.dstRepStride = 8 * sizeof(D) / sizeof(Wider<D, S>);
+  constexpr uint8_t from = 8 * sizeof(S) / sizeof(Wider<D, S>);
+  if constexpr (requires { steps.src1RepStride; }) {
+    steps.src0RepStride = steps.src1RepStride = from;
+  } else {
+    steps.srcRepStride = from;
+  }
+  return steps;
 }
 
 // A number in place of a tensor.
@@ -166,9 +193,6 @@ Constant<T> in_a_row(T number) {
   return {number};
 }
 
-template <typename... Types>
-constexpr uint64_t widest_of = std::max({sizeof(Types)...});
-
 // Computes body(elements...) for each element.
 template <typename Body, typename D, typename... From>
 void compute(const Lanes& lanes, Body body, Operand<D> to, const From&... from) {
@@ -176,6 +200,15 @@ void compute(const Lanes& lanes, Body body, Operand<D> to, const From&... from) 
   to.touch(lanes, true);
   lanes.each([&](uint64_t repeat, uint64_t lane) {
     *to.at(repeat, lane) = body(read_from(from.at(repeat, lane))...);
+  });
+}
+
+// Writes a number for each element, by its place.
+template <typename T, typename Number>
+void fill(const Lanes& lanes, const Operand<T>& to, Number number) {
+  to.touch(lanes, true);
+  lanes.each([&](uint64_t repeat, uint64_t lane) {
+    *to.at(repeat, lane) = T(number(repeat * lanes.per() + lane));
   });
 }
 
@@ -208,30 +241,38 @@ inline void ResetMask() { npu::registers().mask = {FULL_MASK, FULL_MASK}; }
 inline void SetMaskNorm() { npu::registers().counter_mode = false; }
 inline void SetMaskCount() { npu::registers().counter_mode = true; }
 
-// Two tensors `x` and `y`.
-#define NPU_BINARY(Name, expression, ...)                                                        \
-  template <typename T, bool mask_given = true>                                                  \
-  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& a, const LocalTensor<T>& b,         \
-            int32_t count, Place place = here()) {                                               \
-    NPU_TAKES(Name, __VA_ARGS__)                                                                 \
-    npu::issue(npu::Queue::V, #Name, place);                                                     \
-    npu::compute(                                                                                \
-        npu::counted<T, mask_given>(count), [](T x, T y) { return static_cast<T>(expression); }, \
-        npu::in_a_row(dst), npu::in_a_row(a), npu::in_a_row(b));                                 \
-  }                                                                                              \
-  template <typename T, bool mask_given = true>                                                  \
-  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& a, const LocalTensor<T>& b,         \
-            npu::Mask mask, uint32_t repeats, const BinaryRepeatParams& steps,                   \
-            Place place = here()) {                                                              \
-    NPU_TAKES(Name, __VA_ARGS__)                                                                 \
-    npu::issue(npu::Queue::V, #Name, place);                                                     \
-    npu::compute(                                                                                \
-        npu::masked<T, mask_given>(mask, repeats),                                               \
-        [](T x, T y) { return static_cast<T>(expression); },                                     \
-        npu::Operand<T>{dst, steps.dstBlkStride, steps.dstRepStride},                            \
-        npu::Operand<T>{a, steps.src0BlkStride, steps.src0RepStride},                            \
-        npu::Operand<T>{b, steps.src1BlkStride, steps.src1RepStride});                           \
+// Both forms of an instruction: the first elements, one after the other, or those of a mask in
+// repeats, in steps. The code has `lanes` and the steps.
+#define NPU_UNPACK(...) __VA_ARGS__
+#define NPU_BOTH_FORMS(Name, types, Lane, given, in_a_row, in_steps, ...)            \
+  template <NPU_UNPACK types, bool mask_given = true>                                \
+  void Name(NPU_UNPACK given, int32_t count, Place place = here()) {                 \
+    npu::issue(npu::Queue::V, #Name, place);                                         \
+    const auto lanes = npu::counted<NPU_UNPACK Lane, mask_given>(count);             \
+    constexpr NPU_UNPACK in_a_row;                                                   \
+    __VA_ARGS__                                                                      \
+  }                                                                                  \
+  template <NPU_UNPACK types, bool mask_given = true>                                \
+  void Name(NPU_UNPACK given, npu::Mask mask, uint32_t repeats, NPU_UNPACK in_steps, \
+            Place place = here()) {                                                  \
+    npu::issue(npu::Queue::V, #Name, place);                                         \
+    const auto lanes = npu::masked<NPU_UNPACK Lane, mask_given>(mask, repeats);      \
+    __VA_ARGS__                                                                      \
   }
+#define NPU_BY_STEPS(Name, types, D, S, Steps, given, ...)                                 \
+  NPU_BOTH_FORMS(Name, types, (npu::Wider<D, S>), given,                                   \
+                 (Steps steps = npu::steps_in_a_row<Steps, D, S>()), (const Steps& steps), \
+                 __VA_ARGS__)
+#define NPU_OPERAND(tensor, name) \
+  npu::Operand { tensor, steps.name##BlkStride, steps.name##RepStride }
+
+// Two tensors `x` and `y`.
+#define NPU_BINARY(Name, expression, ...)                                                     \
+  NPU_BY_STEPS(Name, (typename T), T, T, BinaryRepeatParams,                                  \
+               (const LocalTensor<T>& dst, const LocalTensor<T>& a, const LocalTensor<T>& b), \
+               NPU_TAKES(Name, __VA_ARGS__) npu::compute(                                     \
+                   lanes, [](T x, T y) { return static_cast<T>(expression); },                \
+                   NPU_OPERAND(dst, dst), NPU_OPERAND(a, src0), NPU_OPERAND(b, src1));)
 NPU_BINARY(Add, x + y, int16_t, half, int32_t, float)
 NPU_BINARY(Sub, x - y, int16_t, half, int32_t, float)
 NPU_BINARY(Mul, x* y, int16_t, half, int32_t, float)
@@ -245,27 +286,12 @@ NPU_BINARY(Or, x | y, int16_t, uint16_t)
 #undef NPU_BINARY
 
 // One tensor `x`, and a number `s` where there is one.
-#define NPU_UNARY_FORMS(Name, parameters, capture, expression, ...)                                \
-  template <typename T, bool mask_given = true>                                                    \
-  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src parameters, int32_t count,        \
-            Place place = here()) {                                                                \
-    NPU_TAKES(Name, __VA_ARGS__)                                                                   \
-    npu::issue(npu::Queue::V, #Name, place);                                                       \
-    npu::compute(                                                                                  \
-        npu::counted<T, mask_given>(count), [capture](T x) { return static_cast<T>(expression); }, \
-        npu::in_a_row(dst), npu::in_a_row(src));                                                   \
-  }                                                                                                \
-  template <typename T, bool mask_given = true>                                                    \
-  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src parameters, npu::Mask mask,       \
-            uint32_t repeats, const UnaryRepeatParams& steps, Place place = here()) {              \
-    NPU_TAKES(Name, __VA_ARGS__)                                                                   \
-    npu::issue(npu::Queue::V, #Name, place);                                                       \
-    npu::compute(                                                                                  \
-        npu::masked<T, mask_given>(mask, repeats),                                                 \
-        [capture](T x) { return static_cast<T>(expression); },                                     \
-        npu::Operand<T>{dst, steps.dstBlkStride, steps.dstRepStride},                              \
-        npu::Operand<T>{src, steps.srcBlkStride, steps.srcRepStride});                             \
-  }
+#define NPU_UNARY_FORMS(Name, parameters, capture, expression, ...)               \
+  NPU_BY_STEPS(Name, (typename T), T, T, UnaryRepeatParams,                       \
+               (const LocalTensor<T>& dst, const LocalTensor<T>& src parameters), \
+               NPU_TAKES(Name, __VA_ARGS__) npu::compute(                         \
+                   lanes, [capture](T x) { return static_cast<T>(expression); },  \
+                   NPU_OPERAND(dst, dst), NPU_OPERAND(src, src));)
 #define NPU_COMMA ,
 #define NPU_UNARY(Name, expression, ...) NPU_UNARY_FORMS(Name, , , expression, __VA_ARGS__)
 #define NPU_SCALAR(Name, expression, ...) \
@@ -290,79 +316,40 @@ NPU_SCALAR(ShiftRight, x >> s, int16_t, uint16_t, int32_t, uint32_t)
 #undef NPU_COMMA
 #undef NPU_UNARY_FORMS
 
-#define NPU_CLAMP(Name, Same)                                                                    \
-  template <typename T>                                                                          \
-  void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, std::type_identity_t<T> limit, \
-            int32_t count, Place place = here()) {                                               \
-    Same(dst, src, limit, count, place);                                                         \
-  }
-NPU_CLAMP(ClampMin, Maxs)
-NPU_CLAMP(ClampMax, Mins)
-#undef NPU_CLAMP
+// Those that add to what the destination held, which may be of a wider type.
+#define NPU_ADDS_PRODUCT(Name, B, Steps, a_steps, b_operand)                             \
+  NPU_BY_STEPS(                                                                          \
+      Name, (typename T, typename U), T, U, Steps,                                       \
+      (const LocalTensor<T>& dst, const LocalTensor<U>& a, B b),                         \
+      static_assert(npu::is_one_of<T, U, float> && npu::is_one_of<U, half, float>,       \
+                    "opsmith emulates no " #Name " of other elements than half, float"); \
+      npu::compute(                                                                      \
+          lanes, [](U x, U y, T held) { return T(float(x) * float(y) + float(held)); },  \
+          NPU_OPERAND(dst, dst), NPU_OPERAND(a, a_steps), b_operand, NPU_OPERAND(dst, dst));)
+NPU_ADDS_PRODUCT(Axpy, std::type_identity_t<U>, UnaryRepeatParams, src, npu::in_a_row(b))
+NPU_ADDS_PRODUCT(MulAddDst, const LocalTensor<U>&, BinaryRepeatParams, src0, NPU_OPERAND(b, src1))
+#undef NPU_ADDS_PRODUCT
 
-// Those that add to what the destination held.
-template <typename T, typename U>
-void Axpy(const LocalTensor<T>& dst, const LocalTensor<U>& src, std::type_identity_t<U> scalar,
-          int32_t count, Place place = here()) {
-  npu::issue(npu::Queue::V, "Axpy", place);
-  constexpr uint64_t widest = npu::widest_of<T, U>;
-  const auto to = npu::in_a_row(dst, widest);
-  npu::compute(
-      npu::Lanes(count, npu::repeat_bytes / widest),
-      [scalar](U x, T held) { return T(float(x) * float(scalar) + float(held)); }, to,
-      npu::in_a_row(src, widest), to);
-}
-template <typename T>
-void MulAddDst(const LocalTensor<T>& dst, const LocalTensor<T>& a, const LocalTensor<T>& b,
-               int32_t count, Place place = here()) {
-  npu::issue(npu::Queue::V, "MulAddDst", place);
-  npu::compute(
-      npu::counted<T>(count), [](T x, T y, T held) { return T(float(x) * float(y) + float(held)); },
-      npu::in_a_row(dst), npu::in_a_row(a), npu::in_a_row(b), npu::in_a_row(dst));
-}
-
-template <typename T, bool mask_given = true>
-void Duplicate(const LocalTensor<T>& dst, std::type_identity_t<T> value, int32_t count,
-               Place place = here()) {
-  NPU_TAKES(Duplicate, int16_t, uint16_t, half, bfloat16_t, int32_t, uint32_t, float)
-  npu::issue(npu::Queue::V, "Duplicate", place);
-  npu::compute(npu::counted<T, mask_given>(count), [value] { return value; }, npu::in_a_row(dst));
-}
-template <typename T, bool mask_given = true>
-void Duplicate(const LocalTensor<T>& dst, std::type_identity_t<T> value, npu::Mask mask,
-               uint32_t repeats, uint16_t block_step, uint8_t repeat_step, Place place = here()) {
-  NPU_TAKES(Duplicate, int16_t, uint16_t, half, bfloat16_t, int32_t, uint32_t, float)
-  npu::issue(npu::Queue::V, "Duplicate", place);
-  npu::compute(
-      npu::masked<T, mask_given>(mask, repeats), [value] { return value; },
-      npu::Operand<T>{dst, block_step, repeat_step});
-}
-template <typename T>
-void progress(const npu::Operand<T>& to, const npu::Lanes& lanes, double first, double step) {
-  NPU_TAKES(ArithProgression or CreateVecIndex, int16_t, half, int32_t, float)
-  to.touch(lanes, true);
-  lanes.each([&](uint64_t repeat, uint64_t lane) {
-    *to.at(repeat, lane) = T(first + step * double(repeat * lanes.per() + lane));
-  });
-}
+#define NPU_FILL(Name, number, ...)                                                          \
+  NPU_BOTH_FORMS(                                                                            \
+      Name, (typename T), (T), (const LocalTensor<T>& dst, std::type_identity_t<T> value),   \
+      (uint8_t block_step = 1, repeat_step = 8), (uint16_t block_step, uint8_t repeat_step), \
+      NPU_TAKES(Name, __VA_ARGS__)                                                           \
+          npu::fill(lanes, npu::Operand{dst, block_step, repeat_step}, number);)
+NPU_FILL(
+    Duplicate, [value](uint64_t) { return value; }, int16_t, uint16_t, half, bfloat16_t, int32_t,
+    uint32_t, float)
+NPU_FILL(
+    CreateVecIndex, [value](uint64_t place) { return double(value) + double(place); }, int16_t,
+    half, int32_t, float)
+#undef NPU_FILL
 template <typename T>
 void ArithProgression(const LocalTensor<T>& dst, std::type_identity_t<T> first,
                       std::type_identity_t<T> step, int32_t count, Place place = here()) {
+  NPU_TAKES(ArithProgression, int16_t, half, int32_t, float)
   npu::issue(npu::Queue::V, "ArithProgression", place);
-  progress(npu::in_a_row(dst), npu::counted<T>(count), first, step);
-}
-template <typename T>
-void CreateVecIndex(const LocalTensor<T>& dst, std::type_identity_t<T> first, uint32_t count,
-                    Place place = here()) {
-  npu::issue(npu::Queue::V, "CreateVecIndex", place);
-  progress(npu::in_a_row(dst), npu::counted<T>(count), first, 1);
-}
-template <typename T>
-void CreateVecIndex(const LocalTensor<T>& dst, std::type_identity_t<T> first, npu::Mask mask,
-                    uint32_t repeats, uint16_t block_step, uint8_t repeat_step,
-                    Place place = here()) {
-  npu::issue(npu::Queue::V, "CreateVecIndex", place);
-  progress(npu::Operand<T>{dst, block_step, repeat_step}, npu::masked<T>(mask, repeats), first, 1);
+  npu::fill(npu::counted<T>(count), npu::in_a_row(dst),
+            [=](uint64_t place) { return first + step * double(place); });
 }
 
 struct BrcbRepeatParams {
@@ -418,6 +405,11 @@ D converted(S source, AscendC::RoundMode mode) {
     return x <= static_cast<double>(Limits::min()) ? Limits::min() : static_cast<D>(x);
   } else {
     const auto x = static_cast<float>(source);
+    if constexpr (std::is_same_v<D, half> && std::is_same_v<S, int32_t>) {
+      require(!std::isnan(registers().scale), parameter,
+              "takes int32_t to half before SetDeqScale, by whose number it multiplies");
+      return static_cast<D>(x * registers().scale);
+    }
     if constexpr (std::is_same_v<D, S>) return static_cast<D>(rounded(x, mode));
     const D nearest = static_cast<D>(x);
 #ifdef OPSMITH_EXACT
@@ -440,25 +432,12 @@ D converted(S source, AscendC::RoundMode mode) {
 
 namespace AscendC {
 
-template <typename D, typename S, bool mask_given = true>
-void Cast(const LocalTensor<D>& dst, const LocalTensor<S>& src, RoundMode mode, uint32_t count,
-          Place place = here()) {
-  npu::issue(npu::Queue::V, "Cast", place);
-  constexpr uint64_t widest = npu::widest_of<D, S>;
-  npu::compute(
-      npu::counted<std::conditional_t<(sizeof(D) > sizeof(S)), D, S>, mask_given>(count),
-      [mode](S x) { return npu::converted<D>(x, mode); }, npu::in_a_row(dst, widest),
-      npu::in_a_row(src, widest));
-}
-template <typename D, typename S, bool mask_given = true>
-void Cast(const LocalTensor<D>& dst, const LocalTensor<S>& src, RoundMode mode, npu::Mask mask,
-          uint32_t repeats, const UnaryRepeatParams& steps, Place place = here()) {
-  npu::issue(npu::Queue::V, "Cast", place);
-  npu::compute(
-      npu::masked<std::conditional_t<(sizeof(D) > sizeof(S)), D, S>, mask_given>(mask, repeats),
-      [mode](S x) { return npu::converted<D>(x, mode); },
-      npu::Operand<D>{dst, steps.dstBlkStride, steps.dstRepStride},
-      npu::Operand<S>{src, steps.srcBlkStride, steps.srcRepStride});
-}
+inline void SetDeqScale(half scale) { npu::registers().scale = scale; }
+
+NPU_BY_STEPS(Cast, (typename D, typename S), D, S, UnaryRepeatParams,
+             (const LocalTensor<D>& dst, const LocalTensor<S>& src, RoundMode mode),
+             npu::compute(
+                 lanes, [mode](S x) { return npu::converted<D>(x, mode); }, NPU_OPERAND(dst, dst),
+                 NPU_OPERAND(src, src));)
 
 }  // namespace AscendC
