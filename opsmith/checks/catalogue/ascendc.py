@@ -6,6 +6,7 @@ See `emulators.ascendc`. ``docs/reference/npu.md`` lists what the emulation cann
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from opsmith.checks import harness
 from opsmith.checks.cases.failure import Failure, Inapplicable, need_emulators
@@ -25,8 +26,16 @@ _UNKNOWN = re.compile(
     r"|(?P<header>(?:torch_npu|acl\w*|hccl|lib|register|tiling)/\S+): No such file"
     r"|'(?P<member>\w+)' is not a member of '(?:at|c10)_npu"
     r"|'(?:AscendC::)?(?P<name>[A-Z]\w+|acl\w+|at_npu|c10_npu)' (?:was not declared"
-    r"|is not a member of '[\w:]+'|has not been declared|is not a namespace|does not name a type))",
+    r"|is not a member of '[\w:]+'|has not been declared|is not a namespace|does not name a type)"
+    r"|'(?:class|struct) (?:\w+ )?AscendC::[^']+' has no member named '(?P<method>\w+)'"
+    r"|no matching function for call to '(?:[\w:]+::)?(?P<form>[A-Z]\w+)[<(]"
+    r"(?=.*?\n(?:(?!.*error:).*\n){0,9}?.*candidate: .*AscendC::(?:\w+::)?(?P=form)\()"
+    r"|too (?:many|few) arguments to function '[^']*AscendC::(?P<another>\w+)\()",
     re.MULTILINE,
+)
+#: Matches a place where a template is used, which the compiler names before the error in it.
+_USED = re.compile(
+    r"^(\S.*?):(\d+):\d+:\s+(?:required from|note: in instantiation of)", re.MULTILINE
 )
 
 
@@ -65,7 +74,19 @@ def ascendc_on_cpu(trial: Trial) -> None:
         unknown = _UNKNOWN.search(str(error))
         if unknown is None:
             raise Failure(f"compiled for the CPU, {error}", code="OPS-BUILD-FAILED") from None
-        file, line, no, *names = unknown.groups()
+        _, _, no, *names = unknown.groups()
         what = f"emulates {no}" if no else f"does not emulate {next(filter(None, names))}"
-        raise Inapplicable(f"opsmith {what}, at {file.rpartition('/')[2]}:{line}") from None
+        if unknown["form"] or unknown["another"]:
+            what = f"does not emulate {unknown['form'] or unknown['another']} with these arguments"
+        raise Inapplicable(f"opsmith {what}, at {_place(str(error), unknown)}") from None
     run_in_orders(trial, build, dtypes_of(trial, translated, build))
+
+
+def _place(output: str, error: re.Match[str]) -> str:
+    """Return the file and the line of the kernel that an error is about, also one in a header."""
+    begin = max(output.rfind("In instantiation of", 0, error.start()), 0)
+    places = [(error["file"], error["line"])]
+    places += _USED.findall(output, begin, error.start()) + _USED.findall(output, error.end())
+    own = [place for place in places if "emulators/ascendc/include/" not in place[0]]
+    file, line = [*own, *places][0]
+    return f"{Path(file).name}:{line}"

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from opsmith.checks.cases.failure import Inapplicable
 from opsmith.checks.harness.build import Build
 from opsmith.checks.harness.symbolize import first_report, innermost
 from opsmith.checks.isolation.fork_detection import FORK_CODE
@@ -388,6 +389,8 @@ def _answer(
             if mark == b"F":
                 said, also = _placed(reader, build), _placed(reader, build)
                 kind, _, rest = said.partition("|")
+                if kind == "absent":
+                    raise Inapplicable(rest)
                 code, said = (_KINDS[kind], rest) if kind in _KINDS else (code_of(said), said)
                 raise Fault(f"{said}\n{also}" if also else said, code)
             raise _ended(build, phase, done)

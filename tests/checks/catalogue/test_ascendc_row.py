@@ -105,6 +105,10 @@ def sorted_by_64(x: Tensor) -> Tensor:
     return torch.cat([x, least]).view(-1, 64).sort(descending=True).values.flatten()[: len(x)]
 
 
+def greatest_by_64(x: Tensor) -> Tensor:
+    return torch.cat([tile.max().expand(len(tile)) for tile in x.split(64)]) if len(x) else x
+
+
 #: What is right, and how a tile is computed. The reference is in float64 too.
 VALUES = {
     "powers": (
@@ -128,6 +132,26 @@ VALUES = {
         "auto rows = own.Get<T>(); const uint32_t all = size, fit = 32 / sizeof(T);"
         "const uint32_t from[] = {all, 1}, to[] = {all, fit};"
         "Broadcast<T, 2, 1>(rows, in, to, from); Sum(result, rows, {all, fit, 3});",
+    ),
+    "scaled": (
+        triple,
+        "auto a = own.Get<int32_t>(); auto b = others.Get<half>(); Duplicate(a, 12, size);"
+        "SetDeqScale(half(0.25f)); Cast(b, a, RoundMode::CAST_NONE, size);"
+        "if constexpr (sizeof(T) == 2) { Mul(result, in, b, size); } else {"
+        "auto c = own.Get<float>(); Cast(c, b, RoundMode::CAST_NONE, size);"
+        "Mul(result, in, c, size); }",
+    ),
+    "products": (
+        lambda x: x * 3 + x * x,
+        "auto a = own.Get<T>(); Duplicate(a, T(0), 128); Axpy<T, T>(a, in, T(3), 32, 2,"
+        "{1, 1, sizeof(T), sizeof(T)}); MulAddDst<T, T>(a, in, in, 32, 2,"
+        "{1, 1, 1, sizeof(T), sizeof(T), sizeof(T)}); Adds(result, a, T(0), size);",
+    ),
+    "repeats": (
+        greatest_by_64,
+        "auto a = own.Get<T>(); Duplicate(a, T(-60000), 64); Adds(a, in, T(0), size);"
+        "ReduceMax(others.Get<T>(), a, others.Get<T>()[64], 32, 2, sizeof(T), false);"
+        "const T most = others.Get<T>().GetValue(0); Duplicate(result, most, size);",
     ),
     "sorts": (
         sorted_by_64,
@@ -183,31 +207,68 @@ def test_memory_that_nothing_wrote_is_no_cause_of_what_is_the_same_in_any_memory
         (
             "bitwise",
             "And(result, in, in, size);",
-            "opsmith emulates no And of other elements than int16_t, uint16_t, at vector.h",
+            "opsmith emulates no And of other elements than int16_t, uint16_t, at bitwise.cpp:24",
         ),
         (
             "repeated",
             "const uint32_t one[] = {1}; auto all = result.template ReinterpretCast<int32_t>(); "
             "Broadcast<int32_t, 1, 0>(all, all, one, one);",
             "opsmith emulates no Broadcast of other elements than int8_t, uint8_t, half, float, "
-            "at vector.h",
+            "at repeated.cpp:24",
         ),
         (
             "cast",
             "ScalarCast<float, int64_t, RoundMode::CAST_FLOOR>(1.5f);",
-            "opsmith emulates no Cast of a number by this mode, or to this type, at functions.h",
+            "opsmith emulates no Cast of a number by this mode, or to this type, at cast.cpp:24",
         ),
         (
             "bound",
             "TQueBind<TPosition::LCM, TPosition::LCM, 1> bound; pipe.InitBuffer(bound, 1, 32);",
-            "opsmith emulates no TQueBind of one position, at pipes.h",
+            "opsmith emulates no TQueBind of one position, at bound.cpp:24",
+        ),
+        (
+            "register",
+            "TBuf<> own; Select(result, own.Get<uint8_t>(), in, 1, BinaryRepeatParams());",
+            "opsmith does not emulate Select with these arguments, at register.cpp:24",
+        ),
+        (
+            "quantized",
+            "SetDeqScale(1.0f, int16_t(0), true);",
+            "opsmith does not emulate SetDeqScale with these arguments, at quantized.cpp:24",
+        ),
+        (
+            "tagged",
+            "result.SetUserTag(1);",
+            "opsmith does not emulate SetUserTag, at tagged.cpp:24",
+        ),
+        (
+            "paired",
+            "CrossCoreSetFlag<2, PIPE_MTE3>(0);",
+            "opsmith emulates no CrossCoreSetFlag of cube cores, PIPE_S or PIPE_ALL, at paired.cpp",
+        ),
+        (
+            "mixed",
+            "KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_MIX_AIC_1_2);",
+            "opsmith does not emulate KERNEL_TYPE_MIX_AIC_1_2, at mixed.cpp:24",
+        ),
+        (
+            "turns",
+            "LocalTensor<int32_t> own; GlobalTensor<int32_t> all; "
+            "InitDetermineComputeWorkspace(all, own);",
+            "opsmith does not emulate InitDetermineComputeWorkspace, at turns.cpp:24",
+        ),
+        (
+            "some_blocks",
+            "GlobalTensor<int32_t> all; SyncAll(all, in.template ReinterpretCast<int32_t>(), 2);",
+            "SyncAll (S of block",
         ),
     ],
 )
 def test_what_is_not_emulated_is_not_applicable_and_named(tmp_path, name, compute, said):
     found = row(tripled(tmp_path, name, compute=compute))
-    assert found.status == "not applicable"
+    assert (found.status, found.code) == ("not applicable", "")
     assert found.message.startswith(said)
+    assert f"{name}.cpp:24" in found.message
 
 
 @pytest.mark.slow
