@@ -227,9 +227,9 @@ def test_memory_that_nothing_wrote_is_no_cause_of_what_is_the_same_in_any_memory
             "opsmith emulates no TQueBind of one position, at bound.cpp:24",
         ),
         (
-            "register",
+            "by_register",
             "TBuf<> own; Select(result, own.Get<uint8_t>(), in, 1, BinaryRepeatParams());",
-            "opsmith does not emulate Select with these arguments, at register.cpp:24",
+            "opsmith does not emulate Select with these arguments, at by_register.cpp:24",
         ),
         (
             "quantized",

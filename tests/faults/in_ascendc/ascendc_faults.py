@@ -318,6 +318,11 @@ BETWEEN = {
         "MEMORY-BOUNDS",
         "SyncAll .* writes beside its memory: byte 32 of",
     ),
+    "more_blocks_than_cores": (
+        of_the_next_quarter,
+        "NPU-ORDER",
+        "SyncAll .* waits for 49 blocks, and there are at most 48 cores",
+    ),
 }
 HANDED = {
     "transposed_before_it_is_copied": (

@@ -142,16 +142,40 @@ KERNEL(all_wait_in_too_small_a_buffer) {
   NEXT_QUARTER();
 }
 
+// Each but the first four has nothing to do.
+KERNEL(more_blocks_than_cores) {
+  BUFFERS()
+  const int32_t each = n / 4, first = GetBlockIdx() * each, next = (first + each) % (4 * each);
+  if (GetBlockIdx() < 4) LOAD(a, x[first], each);
+  THEN(MTE2, MTE3);
+  if (GetBlockIdx() < 4) SAVE(out[first], a, each);
+  SyncAll();  // FAULT
+  if (GetBlockIdx() >= 4) {
+    SyncAll();
+    return;
+  }
+  LOAD(b, out[next], each);
+  SyncAll();
+  THEN(MTE2, MTE3);
+  SAVE(out[first], b, each);
+}
+
 template <bool kWrong>
 void launch(const std::string& name, aclrtStream stream, GM_ADDR x, GM_ADDR out, int32_t n) {
 #define ROW(name) {#name, name<kWrong>, 4}
   const Row table[] = {
-      ROW(flag_of_blocks_not_waited_for),       ROW(flag_of_blocks_before_the_copy),
-      ROW(flag_of_blocks_behind_another_queue), ROW(flag_of_blocks_too_few_wait_for),
-      ROW(flag_of_blocks_of_another_number),    ROW(flag_of_blocks_that_one_does_not_set),
-      ROW(flag_of_blocks_that_does_not_exist),  ROW(flag_of_blocks_without_a_scheduler),
-      ROW(all_wait_without_a_scheduler),        ROW(all_wait_in_memory_that_is_not_zero),
+      ROW(flag_of_blocks_not_waited_for),
+      ROW(flag_of_blocks_before_the_copy),
+      ROW(flag_of_blocks_behind_another_queue),
+      ROW(flag_of_blocks_too_few_wait_for),
+      ROW(flag_of_blocks_of_another_number),
+      ROW(flag_of_blocks_that_one_does_not_set),
+      ROW(flag_of_blocks_that_does_not_exist),
+      ROW(flag_of_blocks_without_a_scheduler),
+      ROW(all_wait_without_a_scheduler),
+      ROW(all_wait_in_memory_that_is_not_zero),
       ROW(all_wait_in_too_small_a_buffer),
+      {"more_blocks_than_cores", more_blocks_than_cores<kWrong>, kWrong ? 49 : 48},
   };
   for (const Row& row : table) {
     if (name == row.name) row.kernel<<<row.blocks, nullptr, stream>>>(x, out, n);

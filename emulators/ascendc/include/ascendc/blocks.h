@@ -18,6 +18,9 @@ inline void require_scheduler() {
 inline std::vector<Signal> of_all_blocks(const char* name, uint16_t id, bool sends) {
   require(id <= 15, parameter, "has the flag " + std::to_string(id) + "; there are 0 to 15");
   const uint32_t own = block_index(), blocks = block_count();
+  require(blocks <= most_cores, order,
+          "waits for " + std::to_string(blocks) + " blocks, and there are at most " +
+              std::to_string(most_cores) + " cores: blocks that wait let no others begin");
   std::vector<Signal> signals;
   for (uint32_t other = 0; other < blocks; ++other) {
     signals.emplace_back(name, id, sends ? own : other, sends ? other : own);

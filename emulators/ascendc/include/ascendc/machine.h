@@ -23,6 +23,7 @@ namespace emulated::npu {
 inline constexpr uint64_t unified_buffer = 192 << 10;  // bytes of a core's, on Atlas A2
 inline constexpr uint64_t block_bytes = 32;            // the unit of copies, and of alignment
 inline constexpr uint64_t repeat_bytes = 256;          // what a vector instruction takes at a time
+inline constexpr uint32_t most_cores = 48;             // vector cores of an Atlas A2, or fewer
 
 // Faults, as the checks know them.
 inline constexpr char race[] = "npu-race", order[] = "npu-order", queue[] = "npu-queue",
