@@ -84,12 +84,8 @@ KERNEL(transposed_from_no_buffer) {
 KERNEL(transposed_to_rows_of_eight) {
   BLOCKS()
   THEN(MTE2, V);
-  LocalTensor<float> sources[16], rows[16];
-  for (int i = 0; i < 16; ++i) {
-    sources[i] = a[8 * i];
-    rows[i] = b[kWrong ? i % 2 * 64 + i / 2 * 8 : 8 * i];
-  }
-  TransDataTo5HD(rows, sources, how);
+  for (int i = 0; kWrong && i < 16; ++i) to[i] = b.GetPhyAddr(i % 2 * 64 + i / 2 * 8);
+  TransDataTo5HD<float>(to, from, how);
   TRANSPOSED(b);
 }
 

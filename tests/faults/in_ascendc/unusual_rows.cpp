@@ -243,8 +243,11 @@ KERNEL(transposed_bytes) {
   Muls(a, a, 100.0f, n);
   Cast(halves, a, RoundMode::CAST_RINT, n);
   Cast(bytes, halves, RoundMode::CAST_RINT, n);
-  LocalTensor<int8_t> from[16], to[16];
-  for (int i = 0; i < 16; ++i) from[i] = bytes[32 * i], to[i] = turned[32 * i];
+  uint64_t from[16], to[16];
+  for (int i = 0; i < 16; ++i) {
+    from[i] = bytes.GetPhyAddr(32 * i);
+    to[i] = turned.GetPhyAddr(32 * i);
+  }
   TransDataTo5HD<int8_t>(to, from, {true, false, 1, 0, 0});
   Cast(halves, turned, RoundMode::CAST_NONE, n);
   Cast(b, halves, RoundMode::CAST_NONE, n);

@@ -63,23 +63,18 @@ NPU_FUNCTION(Erf, std::erf(x))
 #undef NPU_FUNCTION
 
 // Of two tensors, or of a tensor and a number.
-#define NPU_FUNCTION_OF_TWO(Name, function, A, B, tensor, ...)   \
+#define NPU_OF_TWO(Name, function, A, B, tensor, ...)            \
   NPU_FORMS(Name, (A a, B b), (a, b), tensor, [](T x, T y) {     \
     NPU_TAKES(Name, __VA_ARGS__)                                 \
     return static_cast<T>(function(npu::wide(x), npu::wide(y))); \
   })
-NPU_FUNCTION_OF_TWO(Power, std::pow, const LocalTensor<T>&, const LocalTensor<T>&, a, half, float,
-                    int32_t)
-NPU_FUNCTION_OF_TWO(Power, std::pow, const LocalTensor<T>&, std::type_identity_t<T>, a, half, float,
-                    int32_t)
-NPU_FUNCTION_OF_TWO(Power, std::pow, std::type_identity_t<T>, const LocalTensor<T>&, b, half, float,
-                    int32_t)
-NPU_FUNCTION_OF_TWO(ClampMin, std::max, const LocalTensor<T>&, std::type_identity_t<T>, a, half,
-                    float)
-NPU_FUNCTION_OF_TWO(ClampMax, std::min, const LocalTensor<T>&, std::type_identity_t<T>, a, half,
-                    float)
-NPU_FUNCTION_OF_TWO(Fmod, std::fmod, const LocalTensor<T>&, const LocalTensor<T>&, a, half, float)
-#undef NPU_FUNCTION_OF_TWO
+NPU_OF_TWO(Power, std::pow, const LocalTensor<T>&, const LocalTensor<T>&, a, half, float, int32_t)
+NPU_OF_TWO(Power, std::pow, const LocalTensor<T>&, std::type_identity_t<T>, a, half, float, int32_t)
+NPU_OF_TWO(Power, std::pow, std::type_identity_t<T>, const LocalTensor<T>&, b, half, float, int32_t)
+NPU_OF_TWO(ClampMin, std::max, const LocalTensor<T>&, std::type_identity_t<T>, a, half, float)
+NPU_OF_TWO(ClampMax, std::min, const LocalTensor<T>&, std::type_identity_t<T>, a, half, float)
+NPU_OF_TWO(Fmod, std::fmod, const LocalTensor<T>&, const LocalTensor<T>&, a, half, float)
+#undef NPU_OF_TWO
 #undef NPU_FORMS
 
 template <typename T, typename U, RoundMode mode>

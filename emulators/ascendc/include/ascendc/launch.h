@@ -1,6 +1,4 @@
-// Launches, and the words of Ascend C that C++ does not have.
-//
-// After Kernel-Tiling (TILING_KEY_IS, 设置Kernel类型) and 资源管理/workspace.
+// Launches, and the words of Ascend C that C++ does not have: Kernel-Tiling, 资源管理/workspace.
 #pragma once
 
 #include <ascendc/machine.h>

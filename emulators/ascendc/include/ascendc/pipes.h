@@ -40,29 +40,26 @@ enum class HardEvent : uint8_t {
 
 namespace emulated::npu {
 
-inline Queue source_of(AscendC::HardEvent event) {
-  return static_cast<Queue>(static_cast<uint8_t>(event) / queues);
+inline pipe_t source_of(AscendC::HardEvent event) {
+  return static_cast<pipe_t>(static_cast<uint8_t>(event) / queues);
 }
-inline Queue target_of(AscendC::HardEvent event) {
-  return static_cast<Queue>(static_cast<uint8_t>(event) % queues);
-}
-
-inline void flag(bool sets, Queue from, Queue to, int32_t id, Place place) {
-  issue(sets ? from : to, sets ? "SetFlag" : "WaitFlag", place);
-  (sets ? set_flag : wait_flag)(from, to, id);
+inline pipe_t target_of(AscendC::HardEvent event) {
+  return static_cast<pipe_t>(static_cast<uint8_t>(event) % queues);
 }
 
 }  // namespace emulated::npu
 
 // By the names of the C interface.
 inline void set_flag(pipe_t from, pipe_t to, int32_t id, emulated::Place place = emulated::here()) {
-  using emulated::npu::Queue;
-  emulated::npu::flag(true, static_cast<Queue>(from), static_cast<Queue>(to), id, place);
+  const auto source = static_cast<emulated::npu::Queue>(from);
+  emulated::npu::issue(source, "SetFlag", place);
+  emulated::npu::set_flag(source, static_cast<emulated::npu::Queue>(to), id);
 }
 inline void wait_flag(pipe_t from, pipe_t to, int32_t id,
                       emulated::Place place = emulated::here()) {
-  using emulated::npu::Queue;
-  emulated::npu::flag(false, static_cast<Queue>(from), static_cast<Queue>(to), id, place);
+  const auto target = static_cast<emulated::npu::Queue>(to);
+  emulated::npu::issue(target, "WaitFlag", place);
+  emulated::npu::wait_flag(static_cast<emulated::npu::Queue>(from), target, id);
 }
 inline void pipe_barrier(pipe_t pipe) {
   if (pipe == PIPE_ALL) return emulated::npu::barrier_of_all();
@@ -73,11 +70,11 @@ namespace AscendC {
 
 template <HardEvent event>
 void SetFlag(int32_t id, Place place = here()) {
-  npu::flag(true, npu::source_of(event), npu::target_of(event), id, place);
+  ::set_flag(npu::source_of(event), npu::target_of(event), id, place);
 }
 template <HardEvent event>
 void WaitFlag(int32_t id, Place place = here()) {
-  npu::flag(false, npu::source_of(event), npu::target_of(event), id, place);
+  ::wait_flag(npu::source_of(event), npu::target_of(event), id, place);
 }
 template <pipe_t pipe>
 void PipeBarrier() {

@@ -42,21 +42,14 @@ void TransDataTo5HD(const uint64_t dst[16], const uint64_t src[16], const TransD
     }
   }
 }
-template <typename T>
-void TransDataTo5HD(const LocalTensor<T> (&dst)[16], const LocalTensor<T> (&src)[16],
-                    const TransDataTo5HDParams& how, Place place = here()) {
-  uint64_t to[16], from[16];
-  std::transform(dst, dst + 16, to, [](const auto& one) { return one.GetPhyAddr(); });
-  std::transform(src, src + 16, from, [](const auto& one) { return one.GetPhyAddr(); });
-  TransDataTo5HD<T>(to, from, how, place);
-}
 // Of 16 rows.
 template <typename T>
 void Transpose(const LocalTensor<T>& dst, const LocalTensor<T>& src, Place place = here()) {
   NPU_TAKES(Transpose, int16_t, uint16_t, half)
-  LocalTensor<T> to[16], from[16];
-  for (uint32_t i = 0; i < 16; ++i) to[i] = dst[16 * i], from[i] = src[16 * i];
-  TransDataTo5HD(to, from, {}, place);
+  uint64_t to[16], from[16];
+  for (uint32_t i = 0; i < 16; ++i)
+    to[i] = dst.GetPhyAddr(16 * i), from[i] = src.GetPhyAddr(16 * i);
+  TransDataTo5HD<T>(to, from, {}, place);
 }
 
 }  // namespace AscendC
