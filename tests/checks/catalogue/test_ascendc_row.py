@@ -117,6 +117,12 @@ VALUES = {
         "Duplicate(b, T(2.5), size); Power(result, a, b, size); Maxs(b, in, T(-3), size);"
         "Mins(b, b, T(3), size); Power(b, T(2), b, size); Add(result, result, b, size);",
     ),
+    "logarithms": (
+        lambda x: torch.log2(x.abs() + 1) + torch.log10(x.abs() + 1),
+        "auto a = own.Get<T>(), b = others.Get<T>(); Abs(a, in, size); Adds(a, a, T(1), size);"
+        "Log2(b, a, own.GetWithOffset<uint8_t>(256, 2048), size); Log10(result, a, size);"
+        "Add(result, result, b, size);",
+    ),
     "rests": (
         lambda x: torch.fmod(x, 3),
         "auto b = own.Get<T>(); Duplicate(b, T(3), size); Fmod(result, in, b, size);",

@@ -59,6 +59,8 @@ NPU_FUNCTION(Tanh, std::tanh(x))
 NPU_FUNCTION(Sin, std::sin(x))
 NPU_FUNCTION(Cos, std::cos(x))
 NPU_FUNCTION(Log, std::log(x))
+NPU_FUNCTION(Log2, std::log2(x))
+NPU_FUNCTION(Log10, std::log10(x))
 NPU_FUNCTION(Erf, std::erf(x))
 #undef NPU_FUNCTION
 
