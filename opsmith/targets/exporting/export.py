@@ -161,12 +161,10 @@ def _export_operators(
     if not verify:
         return
     silent = [operator.name for operator in operators if not operator.cases]
-    if silent:
-        say(
-            f"not compared with PyTorch: {', '.join(silent)}. There are no registered cases; "
-            "opsmith check samples some"
-        )
-    if len(silent) < len(operators):
+    uncased = f"{', '.join(silent)}. There are no registered cases; opsmith check samples some"
+    if outcome.unverified or silent:
+        say(f"not compared with PyTorch: {outcome.unverified or uncased}")
+    if not outcome.unverified and len(silent) < len(operators):
         with status(f"comparing {target.title} with PyTorch"):
             compared = compare_operators(operators, target.load_operators(written), target.title)
         say(_said(compared, target))

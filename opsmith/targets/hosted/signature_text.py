@@ -93,6 +93,13 @@ def _with_default(text: str, parameter: Parameter, spaced: bool = False) -> str:
     return f"{text}{equals}{_literal(parameter.default)}"
 
 
+def with_default(parameter: Parameter) -> str:
+    """Return a parameter of a Python function, with its default as source."""
+    if parameter.default is NO_DEFAULT:
+        return parameter.name
+    return f"{parameter.name}={source(parameter.default)}"
+
+
 def source(value: Any) -> str:
     """Return a default as Python source."""
     if isinstance(value, float) and not math.isfinite(value):

@@ -11,7 +11,7 @@ from typing import Any
 from opsmith.kernels import HOST, Generated, KernelSource, Unit, adapters
 from opsmith.operators import Operator
 from opsmith.operators.core.operator import Kernel
-from opsmith.signature import NO_DEFAULT, Parameter, Signature
+from opsmith.signature import Signature
 from opsmith.targets.exporting import operator_export
 from opsmith.targets.exporting.artifact import OperatorUse
 from opsmith.targets.exporting.packages import vendoring
@@ -104,7 +104,7 @@ def _init(functions: Mapping[str, Signature], library: str) -> str:
         "FUNCTIONS = {}\n",
     ]
     for name, signature in functions.items():
-        shown = ", ".join(signature_text.in_order(signature, _with_default))
+        shown = ", ".join(signature_text.in_order(signature, signature_text.with_default))
         call = ", ".join(parameter.name for parameter in signature.parameters)
         tensors = ", ".join(parameter.name for parameter in signature.tensors)
         _, _, doc = signature_text.docstring(signature, name).partition("\n--\n\n")
@@ -136,9 +136,3 @@ def _refusals(signature: Signature) -> list[str]:
             f'{condition}_refuse("{signature.qualname}", {parameter.mutated}, {name}={name})'
         )
     return found
-
-
-def _with_default(parameter: Parameter) -> str:
-    if parameter.default is NO_DEFAULT:
-        return parameter.name
-    return f"{parameter.name}={signature_text.source(parameter.default)}"
