@@ -57,7 +57,7 @@ help:
 	@echo "make wheels    install Zig's compiler, and test wheels for every Linux and for Arm"
 	@echo "make arm       call operators from wheels for Arm in QEMU (Debian, Ubuntu; 200 MB)"
 	@echo "make nvcc      compile the CUDA kernels with nvcc; no GPU is needed"
-	@echo "make npu       compile Ascend C's host code against the headers of torch_npu's wheel"
+	@echo "make npu       compile host code for NPUs against the headers of torch_npu's wheel"
 	@echo "make abi       load and check libraries and wheels with other PyTorch versions"
 	@echo "make gpu       build, check, sanitise and measure the CUDA kernels (a machine with a GPU)"
 

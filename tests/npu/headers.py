@@ -1,8 +1,8 @@
 """Compile the host code of a kernel in Ascend C against the headers of torch_npu's wheel.
 
-``make npu`` runs this. The wheel is downloaded into a folder of its own and unpacked, but never
-importable: with a torch_npu that cannot load, PyTorch does not load either. Device code is compiled
-as the emulation has it, and nothing runs.
+``make npu`` runs this, and with it `op_plugin.py`. The wheel is downloaded into a folder of its own
+and unpacked, but never importable: with a torch_npu that cannot load, PyTorch does not load either.
+Device code is compiled as the emulation has it, and nothing runs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import zipfile
 from pathlib import Path
 
 import emulated_cann
+import op_plugin
 
 from opsmith.kernels import INCLUDE, adapters
 from opsmith.kernels.toolchain.torch_paths import torch_paths
@@ -34,13 +35,20 @@ aclrtStream current() { return c10_npu::getCurrentNPUStream().stream(); }
 
 
 def unpacked(folder: Path) -> Path:
-    """The wheel's headers."""
+    """The wheel's headers, with torchnpugen and TorchAir's Python beside them."""
     command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", folder, WHEEL]
     subprocess.run([*command, "--disable-pip-version-check"], check=True)
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        headers = [name for name in archive.namelist() if name.endswith((".h", ".hpp"))]
-        archive.extractall(folder, headers)
+        names = archive.namelist()
+        archive.extractall(folder, [name for name in names if name.endswith((".h", ".hpp"))])
+        archive.extractall(
+            folder / "generator", [name for name in names if name.startswith("torchnpugen/")]
+        )
+        torchair = "torch_npu/dynamo/torchair/"
+        archive.extractall(
+            folder, [name for name in names if name.startswith(torchair) and name.endswith(".py")]
+        )
     return folder / "torch_npu" / "include"
 
 
@@ -67,6 +75,7 @@ def main() -> None:
             command = ["g++", "-std=c++20", "-fsyntax-only", "-w", *words, folder / file]
             subprocess.run(command, check=True)
             print(f"{file:12}  compiles against {WHEEL}")
+        op_plugin.check(folder)
 
 
 if __name__ == "__main__":

@@ -113,6 +113,11 @@ CASES = {
         [*EXPORT, "tvm_ffi"],
         "2: error: there is no target 'tvm_ffi'",
     ),
+    "targets.op_plugin": (
+        ["targets/op_plugin"],
+        [*EXPORT, "op_plugin"],
+        "2: error: there is no target 'op_plugin'",
+    ),
     "targets.aotinductor": (
         ["targets/aotinductor"],
         [*EXPORT, "aotinductor"],
