@@ -51,6 +51,7 @@ struct Core {
   std::deque<Buffer> buffers;
   uint64_t used = 0;
   std::map<FlagName, Flag> flags;
+  std::optional<std::pair<FlagName, Issued>> early;  // a wait for what was not set before
   Registers registers;
   bool ended = false;
   std::vector<Clock> heard;  // by core: what is complete before its next instruction
@@ -99,14 +100,25 @@ void join(Clock& clock, const Clock& other) {
   for (uint32_t i = 0; i < queues; ++i) clock[i] = std::max(clock[i], other[i]);
 }
 
-}  // namespace
-
-const char* name_of(Queue queue) {
-  constexpr const char* names[] = {"S", "V", "MTE2", "MTE3"};
-  return names[static_cast<uint32_t>(queue)];
+std::string shown(const FlagName& name) {
+  const auto [from, to, id] = name;
+  return std::string("<") + name_of(from) + "_" + name_of(to) + ">(" + std::to_string(id) + ")";
+}
+std::string who_waits(const Core& core) {
+  return who(core.early->second) + " waits for the flag " + shown(core.early->first) + ", which ";
+}
+void check_flag(int32_t id) {
+  const std::string text = "has the event " + std::to_string(id) + "; there are 0 to 7";
+  require(id >= 0 && id < 8, parameter, text);
+}
+[[noreturn]] void stop_early(const Core& core) {
+  stop(order, who_waits(core) + "no SetFlag sets", core.early->second.place);
 }
 
+}  // namespace
+
 void refuse(const char* kind, const std::string& text) {
+  if (here().early) stop_early(here());
   stop(kind, who(now()) + " " + text, now().place);
 }
 
@@ -145,37 +157,33 @@ void barrier_of_all() {
   for (Clock& known : here().known) known = here().issued;
 }
 
-namespace {
-
-std::string shown(Queue from, Queue to, int32_t id) {
-  return std::string("<") + name_of(from) + "_" + name_of(to) + ">(" + std::to_string(id) + ")";
-}
-
-void check_flag(int32_t id) {
-  require(id >= 0 && id < 8, parameter,
-          "has the event " + std::to_string(id) + "; there are 0 to 7");
-}
-
-}  // namespace
-
 void set_flag(Queue from, Queue to, int32_t id) {
   check_flag(id);
-  const auto [at, added] =
-      here().flags.try_emplace({from, to, id}, Flag{complete(from), now().place});
+  Core& core = here();
+  const FlagName name{from, to, id};
+  if (core.early && core.early->first == name) {
+    stop(absent, who_waits(core) + "opsmith emulates behind its SetFlag alone",
+         core.early->second.place, "the SetFlag", now().place);
+  }
+  const auto [at, added] = core.flags.try_emplace(name, Flag{complete(from), now().place});
   if (added) return;
   stop(order,
-       "block " + std::to_string(here().number) + " sets the flag " + shown(from, to, id) +
+       "block " + std::to_string(core.number) + " sets the flag " + shown(name) +
            " twice, with no WaitFlag between",
        now().place, "the first SetFlag", at->second.place);
 }
 
 void wait_flag(Queue from, Queue to, int32_t id) {
   check_flag(id);
-  const auto found = here().flags.find({from, to, id});
-  require(found != here().flags.end(), order,
-          "waits for the flag " + shown(from, to, id) + ", which no SetFlag before it has set");
+  Core& core = here();
+  const auto found = core.flags.find({from, to, id});
+  if (found == core.flags.end()) {
+    // On an NPU its queue alone waits. What follows shows whether there is a SetFlag at all.
+    if (!core.early) core.early.emplace(FlagName{from, to, id}, now());
+    return;
+  }
   wait_for(to, found->second.clock);
-  here().flags.erase(found);
+  core.flags.erase(found);
 }
 
 void send(const std::vector<Signal>& signals, const Clock& done) {
@@ -206,6 +214,7 @@ namespace {
 
 bool is_ordered(const Issued& before) {
   Core& core = here();
+  if (core.early) return true;  // what nothing orders follows from that
   if (before.core != core.number) {
     const auto queue = static_cast<uint32_t>(before.queue);
     return !core.heard.empty() && core.heard[before.core][queue] >= before.time;
@@ -399,11 +408,10 @@ uint32_t block_count() { return machine.launch->blocks; }
 namespace {
 
 void check_end(const Core& core) {
+  if (core.early) stop_early(core);
   const std::string block = "block " + std::to_string(core.number);
   for (const auto& [name, flag] : core.flags) {
-    const auto [from, to, id] = name;
-    stop(order, block + " ends, and nothing waited for the flag " + shown(from, to, id),
-         flag.place);
+    stop(order, block + " ends, and nothing waited for the flag " + shown(name), flag.place);
   }
   if (core.registers.atomic != Atomic::none) {
     stop(order, block + " ends with copies still atomic: SetAtomicNone() belongs behind them",

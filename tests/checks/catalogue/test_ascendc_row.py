@@ -253,6 +253,14 @@ def test_memory_that_nothing_wrote_is_no_cause_of_what_is_the_same_in_any_memory
             "opsmith emulates no CrossCoreSetFlag of cube cores, PIPE_S or PIPE_ALL, at paired.cpp",
         ),
         (
+            # Right on an NPU: the vector unit waits, and the scalar unit goes on to set the flag.
+            "awaited_early",
+            "WaitFlag<HardEvent::MTE3_V>(EVENT_ID0); Muls(result, in, T(3), size);"
+            "SetFlag<HardEvent::MTE3_V>(EVENT_ID0);",
+            "WaitFlag (V of block 0) waits for the flag <MTE3_V>(0), which opsmith emulates behind "
+            "its SetFlag alone",
+        ),
+        (
             "mixed",
             "KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_MIX_AIC_1_2);",
             "opsmith does not emulate KERNEL_TYPE_MIX_AIC_1_2, at mixed.cpp:24",

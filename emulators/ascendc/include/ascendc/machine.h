@@ -33,7 +33,10 @@ inline constexpr char race[] = "npu-race", order[] = "npu-order", queue[] = "npu
 // The scalar unit, the vector unit, and the units that copy into and out of the unified buffer.
 enum class Queue : uint8_t { S, V, MTE2, MTE3 };
 inline constexpr uint32_t queues = 4;
-const char* name_of(Queue queue);
+inline const char* name_of(Queue queue) {
+  constexpr const char* names[] = {"S", "V", "MTE2", "MTE3"};
+  return names[static_cast<uint32_t>(queue)];
+}
 
 // Of each queue, how many of its first instructions are complete.
 using Clock = std::array<uint32_t, queues>;
