@@ -107,7 +107,8 @@ def aliasing(trial: Trial) -> None:
             if tensor.untyped_storage().nbytes()
         }
         for name, tensor in every_tensor_in(named):
-            if not tensor.untyped_storage().nbytes():
+            # What has no elements shares none of a view's memory.
+            if not tensor.numel() or not tensor.untyped_storage().nbytes():
                 continue
             address = tensor.untyped_storage().data_ptr()
             if address in owners:

@@ -38,6 +38,7 @@ define("itself", "Tensor", lambda x: x.contiguous(), like)
 define("view", "Tensor", lambda x: x.clone() if x.is_contiguous() else x, torch.empty_like)
 define("in_one", "(Tensor, Tensor)", halves, lambda x: (like(x), like(x)))
 define("copied", "Tensor", lambda x: x.clone(memory_format=torch.contiguous_format), like)
+define("empty", "Tensor", lambda x: x.clone() if x.numel() else x, like)
 define("writes", "Tensor", writes_into_views, like)
 
 
@@ -53,9 +54,9 @@ def doubled(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N C"]:
     return x * 2
 
 
-def said(name, reference, row):
+def said(name, reference, row, examples=12):
     operator = opsmith.adopt(f"aliases::{name}")(reference)
-    (row,) = checks.run(operator, select=[row], examples=12, isolate=False).rows
+    (row,) = checks.run(operator, select=[row], examples=examples, isolate=False).rows
     return row.message if row.status == "failed" else row.status
 
 
@@ -80,6 +81,10 @@ def test_results_in_the_memory_of_others_are_found_in_the_layouts_that_show_them
             with pytest.raises(RuntimeError, match="may not alias"):
                 compiled(x)
     assert said(name, reference, "aliasing").startswith(expected)
+
+
+def test_a_result_without_elements_shares_nothing():
+    assert said("empty", same, "aliasing", examples=120) == "passed"
 
 
 def test_an_argument_that_is_written_for_some_layouts_is_found_with_what_a_schema_says():
