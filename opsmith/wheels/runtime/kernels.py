@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opsmith.errors import BuildError
-from opsmith.kernels.libraries.loaded_library import Library
 from opsmith.kernels.toolchain.devices import (
     DEVICES as DEVICES,
     HOST as HOST,
@@ -17,6 +16,9 @@ from opsmith.kernels.toolchain.devices import (
     get_device as get_device,
 )
 from opsmith.signature.model import Signature
+
+if TYPE_CHECKING:
+    from opsmith.kernels.libraries.loaded_library import Library
 
 
 def forget_definition(qualname: str) -> None:
@@ -86,6 +88,8 @@ class KernelSource:
 
     def load(self) -> Library:
         """Load the library into this process; the kernel is not registered yet."""
+        from opsmith.kernels.libraries.loaded_library import Library
+
         return Library(self.signature, self.device, self.what, self.build())
 
 
