@@ -107,7 +107,7 @@ def aliasing(trial: Trial) -> None:
             if tensor.untyped_storage().nbytes()
         }
         for name, tensor in every_tensor_in(named):
-            # What has no elements shares none of a view's memory.
+            # Pass over results without elements: they share none of a view's memory.
             if not tensor.numel() or not tensor.untyped_storage().nbytes():
                 continue
             address = tensor.untyped_storage().data_ptr()
@@ -118,7 +118,7 @@ def aliasing(trial: Trial) -> None:
                 )
             owners[address] = name
 
-    # What returns `x.contiguous()` returns its argument for some layouts alone.
+    # Draw views too: `x.contiguous()` is the argument itself in some layouts alone.
     trial.each(
         one,
         wanted=Wanted(layouts=(CONTIGUOUS, TRANSPOSED, SLICED)),

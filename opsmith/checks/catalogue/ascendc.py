@@ -15,7 +15,7 @@ from opsmith.checks.catalogue.cuda import dtypes_of, run_in_orders
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial.trial import Trial
 from opsmith.errors import BuildError, MissingDependencyError
-from opsmith.kernels import HOST
+from opsmith.kernels import HOST, KernelSource
 from opsmith.operators import Operator
 
 #: Matches what the compiler says of a part of Ascend C, of its runtime or of torch_npu that the
@@ -48,6 +48,18 @@ def kernels_in_ascendc(operator: Operator) -> list[Subject]:
     ]
 
 
+def need_reading(source: KernelSource) -> None:
+    """Require an emulated source that the parser reads.
+
+    Raises:
+        Inapplicable: it does not, or the parser is missing.
+    """
+    try:
+        source.language.require(source)
+    except MissingDependencyError as error:
+        raise Inapplicable(str(error)) from None
+
+
 @define_check(
     "ascendc-on-cpu",
     "an Ascend C kernel, emulated on the CPU, gives right results in any order of blocks, without "
@@ -65,11 +77,9 @@ def ascendc_on_cpu(trial: Trial) -> None:
     source = trial.subject.implementation.source
     assert source is not None
     translated = emulated(source)
+    need_reading(translated)
     try:
-        translated.language.require(translated)
         build = harness.build(translated, emulated=True)
-    except MissingDependencyError as error:
-        raise Inapplicable(str(error)) from None
     except BuildError as error:
         unknown = _UNKNOWN.search(str(error))
         if unknown is None:

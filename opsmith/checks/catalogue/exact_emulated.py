@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opsmith.checks.catalogue.ascendc import kernels_in_ascendc
+from opsmith.checks.catalogue.ascendc import kernels_in_ascendc, need_reading
 from opsmith.checks.catalogue.cuda import kernels_in_cuda, need_emulation
 from opsmith.checks.catalogue.exact import compare_cases, prepare
 from opsmith.checks.numerics.exact.language import exact_ascendc, exact_emulated
@@ -47,6 +47,6 @@ def exact_cuda_on_cpu(trial: Trial) -> None:
 )
 def exact_ascendc_on_cpu(trial: Trial) -> None:
     """Compare residues for small cases, each in one order of blocks."""
-    _source(trial)
+    need_reading(exact_ascendc(_source(trial)))
     with scratch_folder("exact") as folder:
         compare_cases(trial, prepare(trial, emulate=exact_ascendc, memory=Handles(folder)))

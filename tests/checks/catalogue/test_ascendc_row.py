@@ -285,6 +285,24 @@ def test_what_is_not_emulated_is_not_applicable_and_named(tmp_path, name, comput
     assert f"{name}.cpp:24" in found.message
 
 
+def test_assembly_in_a_header_is_not_applicable_in_both_rows(tmp_path):
+    operator = tripled(tmp_path, "beside")
+    (tmp_path / "stop.h").write_text('inline void stop() { asm volatile("nop"); }\n')
+    source = tmp_path / "beside.cpp"
+    source.write_text('#include "stop.h"\n' + source.read_text())
+    report = checks.run(
+        operator, select=["ascendc-on-cpu", "exact-ascendc-on-cpu"], isolate=False, examples=2
+    )
+    said = {row.check: (row.status, row.message) for row in report.rows if "on-cpu" in row.check}
+    words = (
+        "ascendc_row::beside (npu): opsmith does not emulate this kernel: it has 'asm' in code "
+        "that opsmith does not read, at stop.h:1"
+    )
+    assert said == dict.fromkeys(
+        ("ascendc-on-cpu", "exact-ascendc-on-cpu"), ("not applicable", words)
+    )
+
+
 @pytest.mark.slow
 def test_a_name_of_the_users_that_nothing_declares_is_a_mistake(tmp_path):
     found = row(tripled(tmp_path, "misspelt", compute="Muls(result, inn, T(3), size);"))

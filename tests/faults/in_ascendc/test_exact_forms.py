@@ -42,7 +42,7 @@ def test_a_right_kernel_is_proved_and_another_formula_is_found(group, tmp_path):
 
     right = {name: said(name, False) for name in group.faults if name != ROUNDS}
     assert right == dict.fromkeys(right, "equal")
-    # Those without a code end with wrong results, and nothing else.
+    # Faults without a code end with wrong results, and nothing else.
     wrong = {
         name: said(name, True) for name, (_, *told) in group.faults.items() if told[:1] == [""]
     }

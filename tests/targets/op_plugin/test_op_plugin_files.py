@@ -1,4 +1,4 @@
-"""What is written says what the declaration says, in the words of OpPlugin and TorchAir."""
+"""Compare the files with the declaration, in the words of OpPlugin and TorchAir."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What PyTorch's own look at custom operators finds in a compiled call is found before."""
+"""Find before what PyTorch's own look at custom operators finds in a compiled call."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What no CUDA graph captures is noted, with its line, unless the operator has PyTorch's tag."""
+"""Note what no CUDA graph captures, with its line, unless the operator has PyTorch's tag."""
 
 from pathlib import Path
 
