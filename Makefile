@@ -93,7 +93,7 @@ docs: .venv/installed
 
 .PHONY: test-long
 test-long: .venv/installed
-	OPSMITH_TESTS_AS_USERS=1 $(BIN)/python -m pytest -m long
+	$(BIN)/python -m pytest -m long
 
 # Every known way to deceive `opsmith judge`, and right kernels of unusual kinds.
 .PHONY: attacks

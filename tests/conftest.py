@@ -1,4 +1,3 @@
-import functools
 import gc
 import logging
 import os
@@ -66,25 +65,6 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
         gc.freeze()
         logging.getLogger("torch.__trace").propagate = True
-        if "OPSMITH_TESTS_AS_USERS" not in os.environ:
-            _keep_what_exports_share()
-
-
-def _keep_what_exports_share() -> None:
-    """Let an export find what an earlier one of this process has computed, with the same result.
-
-    A user exports a few models, with operators of a few namespaces. These processes export
-    hundreds, and declare operators in hundreds of namespaces, for each of which PyTorch looks up
-    every composite operator again. It also parses each function of onnxscript's library, once an
-    export. Both together are a third of the time of the tests that export. No user has that, and it
-    could hide a look-up that is stale: `make test-long` leaves it out.
-    """
-    from torch._export import utils
-    from torch.onnx._internal.exporter._registration import onnxscript_apis
-
-    # A trace looks up what it calls, so every operator of a program has been looked up.
-    utils._materialize_cpp_cia_ops = functools.cache(utils._materialize_cpp_cia_ops)
-    onnxscript_apis.get_torchlib_ops = functools.cache(onnxscript_apis.get_torchlib_ops)
 
 
 @pytest.hookimpl(tryfirst=True)

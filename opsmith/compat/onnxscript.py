@@ -1,10 +1,11 @@
-"""onnxscript: the comparison of constants in its optimizer, which torch.onnx calls.
+"""onnxscript, which torch.onnx calls: its optimizer's constants, and its library of functions.
 
-The name exists in each release from 0.5 on.
+The names exist in each release from 0.5 on, and of PyTorch from 2.10 on.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -31,3 +32,24 @@ def constants_compared_by(is_close: Callable[..., bool]) -> Patch:
         return SimpleNamespace(**{**vars(module), "isclose": is_close})
 
     return Patch(matcher, "math", changed)
+
+
+@functools.cache
+def _once(look_up: Callable[[], object]) -> object:
+    return look_up()
+
+
+def _library() -> object:
+    from torch.onnx._internal.exporter._registration import onnxscript_apis
+
+    return onnxscript_apis
+
+
+#: A block in which exports take onnxscript's library as the process's first export parsed it.
+#:
+#: Private: ``torch.onnx._internal.exporter._registration.onnxscript_apis``, whose
+#: ``get_torchlib_ops`` parses the source of every function again. Without it, each export but the
+#: first takes half as long again.
+library_parsed_once = Patch(
+    _library, "get_torchlib_ops", lambda look_up: functools.partial(_once, look_up)
+)
