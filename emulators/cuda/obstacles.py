@@ -95,7 +95,6 @@ class Obstacle:
     """A feature of a source that is not emulated.
 
     Attributes:
-        what: the feature.
         path: the file that uses it.
         line: the number of the line, from 1.
     """

@@ -69,7 +69,6 @@ class UnreadableError(Exception):
     """Raised for code that cannot be rewritten.
 
     Attributes:
-        path: the file.
         line: the number of the line, from 1.
     """
 
@@ -150,7 +149,6 @@ def read_own_code(
 
     Args:
         command: the C++ compiler, with the options that the source is compiled with.
-        source: the file.
         headers: the headers to include first.
         others: folders whose headers are not the user's.
 

@@ -30,7 +30,6 @@ class Change:
     """The change of one figure since an earlier run.
 
     Attributes:
-        figure: the new figure.
         ratio: the new time divided by the old time. If both runs timed the reference, both times
             are first divided by the reference's time of the same round, so that a slower machine
             has no effect.
@@ -63,12 +62,7 @@ class Change:
 
 
 def changes(now: Benchmark, before: Benchmark) -> list[Change]:
-    """Compare every figure that both benchmarks have.
-
-    Args:
-        now: the later benchmark.
-        before: the earlier benchmark.
-    """
+    """Compare every figure that both benchmarks have."""
     known = {figure.key: figure for figure in before.figures if figure.seconds}
     pairs = [(one, known[one.key]) for one in now.figures if one.seconds and one.key in known]
     found = []
@@ -96,7 +90,6 @@ def mann_whitney(first: Sequence[float], second: Sequence[float]) -> float:
     """Return the probability of a difference at least as large as this one by chance alone.
 
     Args:
-        first: samples.
         second: other samples; their number may differ.
 
     Returns:
@@ -134,9 +127,6 @@ def _ways(m: int, n: int, u: int) -> int:
 
 def holm(values: Sequence[float]) -> list[float]:
     """Adjust the p-values of several tests, so that all together err as rarely as one test.
-
-    Args:
-        values: p-values.
 
     Returns:
         The adjusted p-values, in the same order.

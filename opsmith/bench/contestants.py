@@ -50,7 +50,6 @@ class Prepared:
     """A contestant that is built and compiled, and was called once.
 
     Attributes:
-        function: the function that is timed.
         bind: converts arguments by name to the arguments of `function`; called before the clock
             starts.
         results: receives the return value of `function` and the arguments; returns every result,
@@ -67,7 +66,6 @@ class Contestant:
     """A way to call an operator.
 
     Attributes:
-        name: the name in reports.
         device: the device type of its arguments.
         obstacle: why it cannot be timed here; empty if it can.
         prepare: prepares it for arguments like the given ones.

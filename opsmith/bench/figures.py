@@ -39,7 +39,6 @@ class Figure:
         operator: ``namespace::name``.
         sizes: the sizes, or the registered case.
         dtype: the generic dtype; empty if every dtype is fixed.
-        device: the device type.
         name: the contestant: ``reference``, ``cpu kernel``, ``cpu kernel, gradient``,
             ``aotinductor``, …
         status: ``refused`` if a result was wrong or a time is impossible, ``failed`` if a call
@@ -50,7 +49,6 @@ class Figure:
             gradient is compared with the reference's gradient.
         bytes: the bytes that a call has to move, if the author states them.
         operations: the operations that a call has to compute, if the author states them.
-        notes: further remarks.
     """
 
     operator: str
@@ -96,7 +94,6 @@ class Benchmark:
 
     Attributes:
         figures: the figures, in the order in which they were measured.
-        machine: the machine of the run.
     """
 
     figures: list[Figure] = field(default_factory=list)

@@ -65,7 +65,6 @@ class Batch:
     """Arguments for several calls.
 
     Attributes:
-        count: number of calls.
         first: the set of one call, whose shapes and scalars all sets share.
         blocks: the tensors by name, stacked over all sets along the first dimension.
     """
@@ -102,7 +101,6 @@ class Supply:
     """The source of arguments for one size in a benchmark.
 
     Attributes:
-        operator: the operator that the arguments are for.
         label: the name of the size in reports.
         dtype: the generic dtype; empty if every dtype is fixed.
         first: one set of arguments.

@@ -34,11 +34,9 @@ class Machine:
     """The machine, and its speeds round by round.
 
     Attributes:
-        processor: the processor's name.
         cores: number of cores that this process may use.
         caches: the sizes of the data caches in bytes, the nearest first.
         load: number of threads ready to run, on average over the minute before.
-        dtype: the dtype of the matrices.
         far: bytes per second of a copy in memory.
         near: bytes per second of a copy in a cache.
         multiply: operations per second of a matrix product; a multiply-add counts as two.

@@ -150,11 +150,7 @@ class _Lane:
     """A contestant in a race.
 
     Attributes:
-        name: the contestant's name.
-        stopwatch: the stopwatch that times it.
-        status: the status of its figure.
         message: why it left the race.
-        calls: number of calls in a round.
         spent: by round, the seconds of its short batch and of its long batch.
     """
 
@@ -202,7 +198,6 @@ class _Race:
         lanes: the contestants, with the stopwatches that time them.
         machine: receives the measurements of the machine in each round.
         yardstick: the stopwatch that measures the machine.
-        device: the device type.
     """
 
     def __init__(

@@ -42,7 +42,6 @@ class Entry:
     """A contestant that a process offers to time.
 
     Attributes:
-        name: the name of the contestant.
         device: the device type of its arguments.
         obstacle: why it cannot run here; empty if it can.
     """
@@ -160,9 +159,7 @@ class Stopwatch(Supervised):
         """Time several calls.
 
         Args:
-            name: the name of a prepared contestant.
             first: the position of the first call's arguments; each further call uses the next set.
-            count: number of calls.
             looked: number of the call whose results are copied as soon as it returns.
             flush: number of bytes to write before, so that no argument is in a cache.
             changes: elements of the one call's arguments that change after the clock has started,
@@ -199,7 +196,6 @@ class Stopwatch(Supervised):
         Args:
             sizes: the bytes of each result, which are copied.
             flush: number of bytes to write before.
-            device: the device of the results.
 
         Returns:
             The seconds.

@@ -38,7 +38,6 @@ class Check:
     Attributes:
         name: the name for ``--check`` and for the report.
         summary: the property, as the end of "checks that …".
-        run: the function that checks it.
         subjects: returns the parts of an operator to run the check on; by default its kernels.
         order: position among the checks; smaller runs earlier.
         time_limit: the seconds that one step may take before the check counts as hung, as a

@@ -81,9 +81,6 @@ class History:
         """Return a row that failed, as one that did not run if another one tells its cause.
 
         Args:
-            row: the row.
-            check: its check.
-            subject: its subject.
             before: the checks that come earlier; what a later one finds is no cause of this one's.
         """
         if self.lifeless not in ("", row.check) and check.name != "dispatch":

@@ -81,7 +81,6 @@ def run(
     """Build each kernel, then compare everything derived from its declaration with the reference.
 
     Args:
-        operators: the operators to check.
         select: names of checks; by default all checks that need no flag. Compiled kernels are built
             in any case.
         cases: arguments by name for one operator, with their memory layout. They replace the
@@ -322,9 +321,6 @@ def run_check(
     """Run one check in this process.
 
     Args:
-        check: the check to run.
-        subject: the operator and kernel.
-        settings: the settings of the run.
         announce: called before each case.
         crashed: keys of cases that ended a process before: how it ended, and the failure code.
         replay: receives the case that failed, and says whether only one case is to run.

@@ -38,7 +38,6 @@ def sent(kind: str, ranks: int, given: int) -> int:
 
     Args:
         kind: the operation: a value of `_KINDS`.
-        ranks: the number of ranks.
         given: the bytes that a rank brings.
     """
     if kind == "all_gather":

@@ -105,7 +105,6 @@ def constant(value: object, kind: str, name: str) -> Untyped:
     TorchScript exporter cannot read numbers.
 
     Args:
-        value: the argument.
         kind: ``"i"``, ``"f"`` or ``"b"``.
         name: the argument's name, for the exporter's messages.
     """

@@ -29,9 +29,7 @@ class Draft:
     """The facts found about an operator.
 
     Attributes:
-        subject: the operator.
         values: the arguments of a call that it accepts.
-        shapes: the shape of each tensor argument.
         results: dtype and shape (or `None`) of each result; for a list, those of its tensors.
         listed: whether each result is a list.
         dtypes: the floating-point dtypes that it accepts.

@@ -59,7 +59,6 @@ class Placement:
     Args:
         spec: the files with the declarations.
         candidate: the files with the kernels.
-        limits: the limits of the run.
     """
 
     def __init__(self, spec: Snapshot, candidate: Snapshot, limits: Limits) -> None:

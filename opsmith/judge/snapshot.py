@@ -58,7 +58,6 @@ class Files:
     """A Python file and the files beside it that it names, by value.
 
     Attributes:
-        file: the file.
         root: the folder from which the file is imported.
         contents: the contents of each file, by its path below `root`.
         digests: the SHA-256 digest of each file, by its path.

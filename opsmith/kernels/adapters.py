@@ -58,7 +58,6 @@ class Argument:
     """An argument of a call, as all adapters see it.
 
     Attributes:
-        parameter: its declaration.
         position: its position among the operator's parameters.
         type: the C++ type that selects ``Argument<type>``: the type of its member in the ``_raw``
             struct, but for what the operator writes into: ``DLTensor*`` for a tensor, and
@@ -102,7 +101,6 @@ class AdapterResult:
     """A result of a call, as all adapters see it.
 
     Attributes:
-        name: its name in the declaration.
         position: its position among the results.
         dtype: its ``DLDataType`` as a C++ expression.
         dependent: whether the kernel allocates it, as its sizes depend on data.
@@ -130,7 +128,6 @@ def arguments_of(
     """Return the operator's arguments.
 
     Args:
-        signature: the operator's signature.
         strided: the tensors that the kernel accepts with any strides: all, none, or the named
             parameters. Pass all for a runtime whose tensors are always contiguous.
     """
@@ -183,8 +180,6 @@ def source(
 
     Args:
         template: a template that extends ``anatomy.cpp.j2``.
-        signature: the operator's signature.
-        device: the kernel's device type.
         strided: see `arguments_of`.
         out: whether calls may give the memory for results, which are then arguments, too.
         more: further names for the template, besides those of `render` and ``arguments``,
@@ -220,7 +215,6 @@ def torch_adapter(
     """Return the source that registers a kernel with PyTorch.
 
     Args:
-        signature: the operator's signature.
         device: ``"cpu"``, ``"cuda"`` or ``"privateuse1"``.
         strided: see `arguments_of`.
         emulated_on: the device whose tensors an emulated kernel takes; else empty.
@@ -252,7 +246,6 @@ def build(
     """Build the library by which a runtime without PyTorch calls a kernel, and return its path.
 
     Args:
-        kernel: the kernel.
         runtime: an identifier, for names of files.
         adapter: returns the adapter's source for a kernel.
         title: the runtime's name, for messages.

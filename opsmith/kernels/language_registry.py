@@ -72,9 +72,6 @@ def kernel_source(
     """Return a kernel's source, in the language of its file or in the given language.
 
     Args:
-        signature: the operator's signature.
-        device: the device type of the kernel.
-        path: the file.
         api: see `Language.api`.
         asked: see `Language.asked`.
         options: further attributes of `KernelSource`.

@@ -32,7 +32,6 @@ class Language(ABC):
         api: the interface that its sources use; the argument of ``register_kernel``.
         asked: the `language` that ``register_kernel`` must name, if the suffix of a file does not
             decide it; else empty.
-        suffixes: the suffixes of its files.
         compiled_elsewhere: whether a source is machine code already, which no check can compile.
         has_entry: whether the code exports the kernel symbol that every runtime's adapter calls.
             Without the symbol, the code registers itself with PyTorch, and runs nowhere else.
@@ -68,7 +67,6 @@ class Language(ABC):
         """Require everything that building a source needs, before anything is compiled.
 
         Args:
-            source: the source to build.
             torch: whether the library is to use PyTorch.
 
         Raises:
@@ -127,14 +125,8 @@ class KernelSource:
     """A kernel that is compiled from a file.
 
     Attributes:
-        signature: the operator's signature.
         device: the device type of the kernel, as in ``OPSMITH_KERNEL(ns, op, device, …)``.
-        path: the file.
-        language: the language of the source.
         strided: whether tensors may have any strides: all, none, or the named parameters.
-        flags: further compiler flags.
-        include_dirs: further include folders.
-        link_libraries: further libraries to link.
         function: the function of a library that was compiled elsewhere; else empty.
         args: what that function takes, in order: names of the declaration.
         others: returns the sources of the other operators' kernels in the same file, as far as they

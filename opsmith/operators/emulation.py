@@ -65,7 +65,6 @@ def emulated_kernel(operator: DefinedOperator, device: str, seed: int = 0) -> It
     """Emulate one kernel on CPU tensors, in a ``with`` block.
 
     Args:
-        operator: the kernel's operator.
         device: the device type for which the kernel was written.
         seed: see `Kernel.emulated`.
     """

@@ -41,7 +41,6 @@ class Bindings:
     """The dimensions, dtype and device that the arguments of a call fix.
 
     Attributes:
-        dims: the size of each named dimension.
         variadic: the sizes that each ``*name`` stands for.
         dtypes: the dtype of each dtype variable; `None` if no tensor fixed it.
         device: the call's device, if a tensor fixed it.
@@ -86,7 +85,6 @@ def bind(signature: Signature, arguments: Arguments, check: Check = require) -> 
     """Bind every dimension, and compare every shape, dtype, device, length and scalar range.
 
     Args:
-        signature: the operator's signature.
         arguments: every parameter's value by name: `TensorInfo` for tensors (lists of them for
             lists), `None` if absent, else plain values.
         check: called with each condition; `require` raises.
@@ -132,7 +130,6 @@ def result_shapes(
     """Return the shape of each result of a call; the signature must be `shaped`.
 
     Args:
-        signature: the operator's signature.
         bindings: the result of `bind` for the call.
         scalars: the call's scalar and sequence arguments.
         check: called with the condition that no size is negative.

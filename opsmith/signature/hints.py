@@ -313,9 +313,7 @@ def results(annotation: object, scalars: Collection[str], taken: Collection[str]
     """Return the results that a return annotation declares.
 
     Args:
-        annotation: the annotation.
         scalars: the parameters that are ints or sequences of ints.
-        taken: the names of all parameters.
 
     Raises:
         AnnotationProblem: the message begins with the annotation.

@@ -34,7 +34,6 @@ def item_names(signature: Signature, *, several: bool = False) -> tuple[str, ...
     """Return the names of all sizes that lists share place by place.
 
     Args:
-        signature: the declaration.
         several: whether to return only the names that stand for any number of dimensions.
     """
     dims = [dim for parameter in signature.tensors for _, dim in item_dims(parameter.shape)]

@@ -153,7 +153,6 @@ def obstacle_to_sharding(signature: Signature, dim: str) -> str | None:
     """Return why ranks cannot each hold a part of a dimension, as a clause; `None` if they can.
 
     Args:
-        signature: the operator's signature.
         dim: the dimension, as `parallel_dims` or `summed_dims` names it.
     """
     name = dim.removeprefix("*")

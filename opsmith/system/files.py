@@ -162,7 +162,6 @@ def read_json(path: Path, kind: type[T]) -> T | None:
     """Return the JSON value in a file; `None` if it cannot be read or is of another type.
 
     Args:
-        path: the file.
         kind: the expected type, `list` or `dict`.
     """
     try:

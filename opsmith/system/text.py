@@ -18,7 +18,6 @@ def wrapped(text: str, width: int) -> str:
     """Wrap text at words, behind its indentation; leave commands whole, since they are copied.
 
     Args:
-        text: the text.
         width: the width of a line in characters.
     """
     return "\n".join(

@@ -28,7 +28,6 @@ class Broken:
     Attributes:
         condition: the condition as the author wrote it.
         what: the change, in words.
-        arguments: all arguments by name.
     """
 
     condition: str
@@ -42,7 +41,6 @@ def broken_conditions(signature: Signature, arguments: Mapping[str, Any]) -> Ite
     A condition is left out if no size or number near the present ones breaks it alone.
 
     Args:
-        signature: the operator's signature.
         arguments: valid arguments of a call.
     """
     if not signature.conditions:

@@ -35,7 +35,6 @@ class Case:
     """Arguments for one call.
 
     Attributes:
-        signature: the operator's signature.
         values: every argument by name; tensors are on the CPU and are never written into.
         layouts: the memory layout of tensors by parameter; contiguous by default.
         origin: source of the arguments; empty for sampled ones.

@@ -94,7 +94,6 @@ class Cohort:
     """Cases with something in common.
 
     Attributes:
-        name: the name in reports.
         wanted: description of the cases to sample.
         examples: number of cases.
         other_examples: number of cases in a dtype other than the default one.
@@ -128,7 +127,6 @@ def sizes(
     """Yield cases with sizes at tile boundaries, odd sizes, many dimensions, and long lists.
 
     Args:
-        signature: the declaration.
         seed: chooses dimensions and sizes.
         most: the largest sizes of some dimensions. Sizes at boundaries beyond them are left out,
             and these sizes stand in for longer rows and sums.
@@ -208,7 +206,6 @@ def large(signature: Signature, most: Mapping[str, int] | None = None) -> Iterat
     """Yield one case for each dtype with a tensor of more than 65536 elements.
 
     Args:
-        signature: the declaration.
         most: the largest sizes of some dimensions, which are small if others can be large.
     """
     for forced in _large_sizes(signature, most or {}):

@@ -22,7 +22,6 @@ def other_shape(operator: Operator, case: Case) -> str:
     """Describe the first result of the reference whose shape is not the declared one; else empty.
 
     Args:
-        operator: the operator.
         case: arguments that the reference accepts.
     """
     signature = operator.signature

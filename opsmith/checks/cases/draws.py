@@ -27,8 +27,6 @@ def lay_out_case(draw: st.DrawFn, case: Case, wanted: Sequence[str]) -> Case:
 
     Args:
         draw: Hypothesis's function that draws.
-        case: a case with contiguous tensors.
-        wanted: the layouts to draw from.
     """
     if tuple(wanted) == (layouts.CONTIGUOUS,):
         return case
@@ -87,8 +85,6 @@ def floats(low: Any, high: Any, *, exact: bool = True) -> st.SearchStrategy[floa
     """Return a strategy for numbers between `low` and `high`; `None` is an open side.
 
     Args:
-        low: the lower bound.
-        high: the upper bound.
         exact: whether to draw only numbers that every dtype represents, where there are any.
 
     Raises:

@@ -24,8 +24,6 @@ def increasing(
     Args:
         rng: source of the random numbers.
         count: number of integers.
-        low: the lower bound.
-        high: the upper bound.
         first: the first integer, if it is fixed.
         last: the last integer, if it is fixed.
         strict: whether each integer is larger than the one before it.

@@ -41,7 +41,6 @@ class LargeCall:
         product: its number of elements in terms of the declaration; empty where it has none.
         shapes: the shapes of all tensor arguments that are present.
         results: the shapes and dtypes of the results, where the declaration says them.
-        dims: the sizes by name.
     """
 
     small: Case

@@ -32,7 +32,6 @@ def run_reference(operator: Operator, arguments: Mapping[str, Any]) -> tuple[Any
     """Call the reference directly, without the dispatcher.
 
     Args:
-        operator: the operator.
         arguments: the arguments by name; lists and mutated tensors are copied first.
 
     Returns:

@@ -63,11 +63,9 @@ def search(
     """Run `test` on samples until one fails, then on smaller and smaller ones.
 
     Args:
-        strategy: strategy for the samples.
         test: function that raises if a sample fails; if the exception has a true attribute `final`,
             no smaller sample is searched for.
         examples: number of samples to try.
-        seed: seed for the samples.
         seconds: time limit in seconds; at least one sample is tried, unless many are rejected for
             a third of the time.
         size: sort key of samples, less for smaller ones.

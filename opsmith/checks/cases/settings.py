@@ -10,7 +10,6 @@ class Settings:
     """Settings that, with the operator, decide the behaviour of a check.
 
     Attributes:
-        seed: seed for all samples.
         examples: number of cases that a check samples, shared among the dtypes.
         seconds: time limit in seconds after which a check samples no further case.
         time_limit: time in seconds after which a single case counts as hung.

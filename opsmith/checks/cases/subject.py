@@ -27,7 +27,6 @@ class Subject:
     """An operator, and the kernel that calls with tensors of one device type reach.
 
     Attributes:
-        operator: the operator.
         kernel: the name of the kernel in ``operator.kernels``, or `REFERENCE`.
         device: the device type of the tensors.
         missing: the reason why the kernel cannot run on this machine; empty if it can.

@@ -50,9 +50,7 @@ def fill(
 
     Args:
         parameter: the parameter that the tensor is passed for.
-        shape: the shape.
         dtype: a name of `opsmith.signature.dtypes.ALL_DTYPES`.
-        seed: seed for the values.
         dims: the call's dimensions.
         arguments: the call's scalar arguments, and the tensors that a constraint reads.
         kind: the kind of values (see `opsmith.checks.cases.boundary_values`), used where the

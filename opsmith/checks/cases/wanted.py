@@ -21,7 +21,6 @@ class Wanted:
 
     Attributes:
         dtype: the generic dtype; `None` where every dtype is fixed.
-        sizes: the sizes to draw from.
         distinct: whether dimensions of different names have different sizes.
         forced: fixed sizes of some dimensions; of ``?N``, at all places of the lists but one.
         most: largest sizes of some dimensions.

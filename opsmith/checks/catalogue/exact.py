@@ -352,7 +352,6 @@ def prepare(
     """Build a trial's kernel with numbers that are never rounded.
 
     Args:
-        trial: the trial of the operator.
         source: the kernel of the operator's declared backward, to compare gradients.
         emulate: returns a source for another device as one to compile for the CPU, with such
             numbers; by default the kernel is in C++.
@@ -444,7 +443,6 @@ def compare_cases(
     """Compare a kernel with its reference for small cases, and note how many elements are equal.
 
     Args:
-        trial: the trial, for its cases.
         ready: the comparison, whose kernel is built.
         keep: returns whether to compare for a case.
 

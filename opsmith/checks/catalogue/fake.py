@@ -144,7 +144,6 @@ def _require_free(trial: Trial, shapes: Mapping[str, Any], seen: _Sizes, others:
     """Make sure that the fake kernel left every open size of the declaration symbolic.
 
     Args:
-        trial: the trial.
         shapes: the shape that each tensor has after the call.
         seen: what earlier cases had.
         others: the arguments that are no tensors.

@@ -267,8 +267,6 @@ class _EqualCalls:
     """Calls with equal arguments.
 
     Args:
-        trial: the trial that calls.
-        case: the arguments.
         truth: the right results.
         made: number of calls that were made with other arguments before.
     """

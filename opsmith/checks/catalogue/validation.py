@@ -36,7 +36,6 @@ class _Bad:
 
     Attributes:
         what: the error, in words.
-        arguments: all arguments, by name.
         named: the message must name at least one of these arguments; empty if any message will do.
         said: a text that the message must contain.
         perhaps: whether the arguments may still fit, since another size is computed from the

@@ -62,7 +62,6 @@ def telling_cases(
     """Choose cases among the author's cases and sampled ones.
 
     Args:
-        trial: the trial of the check.
         dtype: the generic dtype.
         wanted: restricts the samples.
         keep: returns whether a case may be chosen.

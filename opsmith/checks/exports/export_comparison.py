@@ -47,8 +47,6 @@ class ModelExports:
     """Exports models that call an operator, and compares their results.
 
     Args:
-        trial: the trial of the row.
-        target: the target to export to.
         proof: the route to the target.
         telling: the calls whose numbers, flags, strings and absent arguments are compared.
     """

@@ -19,7 +19,6 @@ class OneCall(nn.Module):
     """A model that calls an operator once.
 
     Args:
-        operator: the operator to call.
         names: the arguments' names, in the order of the model's inputs.
     """
 

@@ -44,7 +44,6 @@ class Elements:
     Attributes:
         code: DLPack's code of the dtype, or one of opsmith's own.
         bits: the size of an element.
-        shape: the sizes.
         strides: the strides in elements.
         memory: the elements from the first to the last, gaps included; in a vast call, some of
             them, which are repeated.
@@ -150,11 +149,7 @@ def code_of(said: str) -> str:
 
 
 class Fault(Exception):
-    """The kernel violated a rule, and its process ended; the message says which rule.
-
-    Attributes:
-        code: the failure code.
-    """
+    """The kernel violated a rule, and its process ended; the message says which rule."""
 
     def __init__(self, message: str, code: str) -> None:
         super().__init__(message)
@@ -200,8 +195,6 @@ def run(
     """Call a kernel on every case in every phase.
 
     Args:
-        build: the kernel.
-        signature: the operator's signature.
         cases: arguments by name; tensors on the CPU in any layout that the kernel accepts, or
             `Elements`.
         phases: the ways of calling.

@@ -46,7 +46,6 @@ class Resources:
     Attributes:
         kernel: its name.
         architecture: the GPU's architecture, as ``sm_90``.
-        registers: number of registers of a thread.
         spilled: bytes of a thread's registers that are in memory.
         shared: bytes of shared memory that a block declares.
         bound: the most threads that ``__launch_bounds__`` promises; `None` without them.
@@ -127,7 +126,6 @@ def resources_of(source: KernelSource, unit: Unit | None = None) -> list[Resourc
     """Compile a source for the requested architectures, and return the resources of its kernels.
 
     Args:
-        source: the source.
         unit: how it is compiled, if not as a kernel against ``<opsmith/kernel.h>``.
 
     Raises:

@@ -37,7 +37,6 @@ def call_in(way: str, function: Callable[[], Returned]) -> Returned:
 
     Args:
         way: one of `WAYS`; `PLAIN` for none.
-        function: the function.
     """
     if way == THREAD:
         with ThreadPoolExecutor(1) as pool:
@@ -68,7 +67,6 @@ def ways(
     """Yield the name and the function of each way to call an operator with arguments like these.
 
     Args:
-        operator: the operator.
         call: calls the operator directly.
         arguments: arguments by name; the yielded functions accept arguments of the same kinds.
     """

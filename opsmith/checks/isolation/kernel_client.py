@@ -196,8 +196,6 @@ class Caller(Supervised):
         """Send a request for a call, and return the answer and the bytes that follow it.
 
         Args:
-            operator: the operator to call.
-            arguments: the arguments by name.
             sent: the bytes of each storage of the arguments.
             fields: further fields of the request.
             event: the event that the answer must have.
@@ -295,7 +293,6 @@ def accepted(
     """Validate what a call returned and wrote; return the results, then the mutated arguments.
 
     Args:
-        operator: the called operator.
         arguments: the arguments by name; mutated ones are updated.
         values: the returned results.
         sent: the bytes of each storage before the call, by the name of its first tensor.

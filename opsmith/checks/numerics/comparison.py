@@ -448,7 +448,6 @@ def difference(first: Sequence[Tensor], second: Sequence[Tensor], names: Sequenc
     Args:
         first: the results of one call.
         second: the results of another call.
-        names: the name of each tensor.
 
     Returns:
         A description; empty if all bits are equal.

@@ -114,7 +114,6 @@ class Backward:
     """The outcome of one forward and backward call.
 
     Attributes:
-        results: the results of the forward call.
         leaves: the tensors that require a gradient, by name.
         found: the gradient of each leaf; `None` where autograd gave none.
     """
@@ -162,8 +161,6 @@ def differentiate(
 
     Args:
         call: function that calls the operator with arguments by name.
-        signature: the operator's signature.
-        arguments: the arguments by name.
         cotangents: an incoming gradient for each floating-point result.
         alone: name of the only tensor that requires a gradient; empty for all.
         count: number of threads for the backward.
@@ -228,7 +225,6 @@ def expected_gradients(
     """Compute the gradients of the reference in double precision.
 
     Args:
-        operator: the operator with the reference.
         values: the arguments by name.
         cotangents: an incoming gradient for each floating-point result; the result itself by
             default.

@@ -94,7 +94,6 @@ class Expected:
     """The right results of one case.
 
     Attributes:
-        names: the name of each result.
         values: the results on the CPU, floating-point ones in double precision.
         spread: for each floating-point result, the 2-norm of the terms of each element; `None` for
             other results.
@@ -366,8 +365,6 @@ def expected_of(
     PyTorch's own operators have defects that do.
 
     Args:
-        operator: the operator with the reference.
-        arguments: the arguments by name.
         known: what the oracle cache has of `Expected`, if it was computed before.
 
     Raises:

@@ -63,7 +63,6 @@ class Selection:
     """The rule that decides which indices of a result are right.
 
     Attributes:
-        selects: the declared rule.
         compute: function that returns the candidates.
     """
 
@@ -244,14 +243,7 @@ class Claim:
 def selection_of(
     signature: Signature, position: int, arguments: Mapping[str, Any], results: Sequence[Tensor]
 ) -> Selection | None:
-    """Return the rule for an index, with the candidates' values as they are.
-
-    Args:
-        signature: the declaration.
-        position: position of the result.
-        arguments: the arguments by name.
-        results: the right results.
-    """
+    """Return the rule for an index, with the candidates' values as they are."""
     rule = signature.results[position].selects
     if rule is None:
         return None
@@ -312,7 +304,6 @@ def unsorted(value: Tensor, order: Order, ends: Mapping[str, Any]) -> str:
 
     Args:
         value: the values, in rows along the last dimension.
-        order: the declared order.
         ends: the declared first and last value, if there are any.
     """
     if not value.numel():

@@ -49,7 +49,6 @@ def probe(
         values: the right results for `wide`.
         floats: number of floating-point numbers in the arguments.
         probes: number of evaluations for each of the two norms.
-        seed: seed of the perturbations.
 
     Returns:
         For each result the 2-norm of the terms of each element, and their effective number; `None`

@@ -30,7 +30,6 @@ class _RankParts:
     """A rank's placements and parts of results and gradients, by their names.
 
     Attributes:
-        placements: the placements.
         parts: the rank's own parts.
         recorded: whether every floating-point result has a gradient.
     """
@@ -46,8 +45,6 @@ def compare_compiled(
     """Compile a call with the placements of a rule on the last of some ranks.
 
     Args:
-        operator: the operator.
-        case: the arguments.
         rule: the rule, along a mesh of one dimension.
         count: the number of ranks.
         cotangents: the gradients of the results that have one; empty to compute no gradient.

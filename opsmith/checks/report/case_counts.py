@@ -27,7 +27,6 @@ class Tally:
         """Count one more case; later calls of `error` and `withdraw` refer to this case.
 
         Args:
-            cohort: the cohort of the case.
             dtype: the generic dtype of the case; `None` where every dtype is fixed.
             elements: number of elements of all its tensors.
         """
@@ -105,7 +104,6 @@ class CaseCounts:
         refusal: the reference's message for the last refused case.
         error: the largest error so far, as a multiple of the tolerance; `None` before any
             comparison.
-        seconds: the seconds that the cases took.
         in_reference: those of them that the reference took.
         slowest: the seconds of the reference in the case in which it took longest, and the case.
         taken_sizes: the sizes of some samples that the reference took, by dimension.

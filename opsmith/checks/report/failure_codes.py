@@ -38,7 +38,6 @@ class Explanation:
         code: ``OPS-AREA-WHAT``; the meaning of a code never changes between versions.
         family: the heading above it.
         title: the problem in one sentence.
-        cause: the usual causes.
         example: a small operator with this failure, and the message about it.
         remedy: the way to mend it.
     """

@@ -38,7 +38,6 @@ class Sample:
         dtype: the generic dtype; empty where every dtype is fixed.
         elements: number of elements of the largest case; the cases of one sample are between two
             powers of two.
-        cases: number of cases.
         error: the largest error in units of the tolerance; `None` where nothing was compared.
     """
 
@@ -55,16 +54,12 @@ class Row:
 
     Attributes:
         operator: ``namespace::name``.
-        kernel: the name of the kernel.
         check: the check's name.
-        status: the outcome.
         cases: number of cases that ran.
         error: the largest error in units of the tolerance; `None` where nothing was compared.
-        seconds: duration of the check.
         message: the failure, or the reason why the check was cut short, does not apply or did not
             run.
         case: the smallest failing case; empty otherwise.
-        notes: further remarks.
         command: the command line that repeats the check; empty if none can.
         where: the location of the kernel's source.
         blame: the cause of a failure and its source location, if the cause is not the kernel.
@@ -133,7 +128,6 @@ class Results:
 
     Attributes:
         rows: the rows in the order in which they ran.
-        seed: the seed of the sampling.
         elapsed: duration of the run in seconds, with some rows in parallel; 0 if it is unknown.
         left_out: a row with the status *not run* for each check that the selection left out.
         allow_cut_short: whether a run with checks that were cut short counts as complete.

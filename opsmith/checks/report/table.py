@@ -123,7 +123,6 @@ def _line(row: Row, width: int, verbose: bool) -> _Line:
     """Return the line of a tried row; a failure is told in full after the table.
 
     Args:
-        row: the row.
         width: width of the column of names.
         verbose: whether a passed row's notes may stand on further lines.
     """
@@ -209,7 +208,6 @@ def ending(report: Results, *, verbose: bool = False, legend: str = "") -> Itera
     One fault makes many checks fail, so a kernel's first few failures are the most useful.
 
     Args:
-        report: the report.
         verbose: whether to yield all failures in full, each with its case as Python.
         legend: a line above the summary that explains the table.
     """
@@ -251,7 +249,6 @@ def html_of(renderables: Iterable[Any], width: int = 80) -> str:
 
     Args:
         renderables: what to show, one below the other.
-        width: the width in characters.
     """
     # In a notebook, a console that finds it shows what it prints.
     console = Console(

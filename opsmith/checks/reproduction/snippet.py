@@ -39,7 +39,6 @@ def snippet(trial: Trial, failure: Failure, keep: Callable[[Case], Path]) -> str
     again.
 
     Args:
-        trial: the trial of the check that failed.
         failure: the failure with its arguments; small ones are written out.
         keep: stores arguments that are not small, and returns their path.
 
@@ -281,8 +280,6 @@ def _route_snippet(target: Target, proof: Route, operator: Operator, run_with: s
     """Return lines that export ``op``, run it, and bind the results to ``given`` and ``right``.
 
     Args:
-        target: the target to export to.
-        proof: the route to the target.
         operator: the operator that ``op`` is bound to.
         run_with: the variable of the call's arguments: `GIVEN` or `OTHERS`.
     """

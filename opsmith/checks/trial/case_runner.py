@@ -39,7 +39,6 @@ class CaseRunner:
     """Runs the cases of a check, each of them counted and announced.
 
     Attributes:
-        counts: the counts of the check.
         attribution: the failure code for an exception.
         announce: called before every case, so that a crash can be attributed to its case.
         crashed: digests of cases that ended a process before: how it ended, and the failure code.

@@ -27,7 +27,6 @@ class CaseSampler:
         name: decides the samples, together with the seed and the dtype; the name of the check,
             unless several checks share their samples.
         settings: the seed, and the seconds for all samples together.
-        counts: the counts of the check.
     """
 
     name: str

@@ -62,10 +62,6 @@ class CaseSource:
     """Chooses the cases of one check.
 
     Attributes:
-        subject: the operator and kernel.
-        settings: the settings of the run.
-        counts: the counts of the check.
-        runner: runs each case.
         sampler: draws samples.
         recalled: a case that failed in an earlier run, to be tried first.
         family: number of calls of `each` so far; identifies the current family of cases.

@@ -55,7 +55,6 @@ def tell_sizes(trial: Trial, failure: Failure, body: Callable[[Case], None]) -> 
 
     Args:
         trial: draws further cases of many sizes.
-        failure: the failure of a call.
         body: raises an exception if a case fails.
     """
     case = failure.case

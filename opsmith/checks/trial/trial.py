@@ -50,17 +50,11 @@ class Trial:
     """One check of one kernel: what the check calls, and the objects that do it.
 
     Attributes:
-        subject: the operator and kernel.
-        name: the name of the check.
-        settings: the settings of the run.
         replay: says whether to run one case alone.
-        notes: remarks for the report.
         route: the target and the route to it that the check tests; `None` in a check of no target.
         counts: the counts of cases, refusals and errors.
         attribution: the function that failures are about, and the codes that they get.
         runner: runs the check's function on one case.
-        cases: chooses the cases.
-        kernel: calls the kernel.
         truths: gives the right results.
     """
 
@@ -96,9 +90,6 @@ class Trial:
         """Begin a check.
 
         Args:
-            subject: the operator and kernel.
-            name: the name of the check.
-            settings: the settings of the run.
             announce: see `CaseRunner`.
             crashed: see `CaseRunner`.
             replay: says whether to run one case alone.

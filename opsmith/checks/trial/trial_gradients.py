@@ -67,8 +67,6 @@ def run_backward(
     """Call the operator and differentiate its results.
 
     Args:
-        trial: the trial of the operator.
-        case: the arguments.
         cotangents: a gradient for each floating result.
         function: the function to call with arguments by name; the operator by default.
         alone: the only tensor that requires a gradient; all by default.

@@ -39,7 +39,6 @@ class TruthSource:
     """Gives the right results for the cases of one check.
 
     Attributes:
-        operator: the operator.
         settings: the settings of the run, with the folder for results that rows share.
         notes: remarks for the report; here, that the reference disagrees with itself.
     """
@@ -71,7 +70,6 @@ class TruthSource:
         """Return the right results for `case`, reusing those of another row of the run if possible.
 
         Args:
-            case: the arguments.
             compute: see `_kept_truth`.
             beside: the incoming gradients, if the results are gradients.
         """

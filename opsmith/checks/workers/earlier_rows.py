@@ -33,7 +33,6 @@ class EarlierRows:
     """The rows of the last run of the same checks.
 
     Args:
-        operators: the operators of this run.
         kept: what `keep` returned for the last run.
     """
 

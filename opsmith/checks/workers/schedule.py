@@ -28,7 +28,6 @@ class Schedule:
     is built before its other rows run.
 
     Args:
-        plan: the rows to run.
         progress: called whenever a row begins, and at the end; by one thread at a time.
         on_row: called with the rows in the order of the plan, with each as soon as it and the rows
             before it are done.

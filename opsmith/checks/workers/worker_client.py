@@ -142,10 +142,7 @@ class Worker(Supervised):
         """Run a check. If it crashes, hangs or exceeds its memory, return a failed row.
 
         Args:
-            check: the check to run.
-            subject: the operator and kernel.
             location: where the operator is declared.
-            settings: the settings of the run.
             time_limit: the seconds that one case may take; by default those of `settings`.
 
         Raises:

@@ -47,7 +47,6 @@ class Member:
         raw_type: its type in the plain C struct.
         type: its type in the struct that kernels see.
         convert: the C++ expression that converts from `raw_type` to `type`.
-        comment: the text of the declaration.
     """
 
     name: str
@@ -74,7 +73,6 @@ class ChoiceEnum:
     Attributes:
         name: ``<op>_<parameter>``, in the operator's namespace.
         enumerators: one enumerator for each string, in order.
-        comment: the text of the declaration.
     """
 
     name: str

@@ -24,7 +24,6 @@ def generated_key(signature: Signature, *more: object) -> str:
     """Return a digest that changes whenever the files generated from `signature` would.
 
     Args:
-        signature: the operator's signature.
         more: further values that the generated text depends on, compared by their ``repr``.
     """
     facts = [

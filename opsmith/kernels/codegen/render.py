@@ -56,7 +56,6 @@ def render(template: Path, signature: Signature, **more: object) -> str:
 
     Args:
         template: a ``.j2`` file; it may extend one of ``templates``.
-        signature: the operator's signature.
         more: further names for the template.
 
     Returns:
@@ -134,7 +133,6 @@ class _GuardCode:
     """The check of one tensor.
 
     Attributes:
-        name: the name of the parameter.
         start: C++ for the name of the argument that holds the starts of its runs.
         reasons: C++ for the expressions that its limits come from.
         column: C++ for whether one column alone holds indices.

@@ -81,7 +81,6 @@ def explain(source: KernelSource, output: str) -> str:
     """Explain a failed build by a common mistake in the kernel's source.
 
     Args:
-        source: the kernel's source.
         output: the output of the compiler or the linker.
 
     Returns:

@@ -34,10 +34,7 @@ class Library:
     """A kernel's library, loaded into this process.
 
     Attributes:
-        signature: the operator's signature.
-        device: the device type of the kernel.
         what: the operator and the device, for messages.
-        path: the file.
     """
 
     signature: Signature

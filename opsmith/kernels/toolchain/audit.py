@@ -76,7 +76,6 @@ def audit(path: Path, torch: str, what: str) -> None:
     """Refuse a library that depends on more of PyTorch than it may.
 
     Args:
-        path: the library.
         torch: ``"stable"`` allows the C shims only, ``"none"`` nothing, ``"full"`` everything.
         what: the operator and the source, for the message.
 

@@ -24,7 +24,6 @@ def cmake_lists(
 
     Args:
         name: the name of the library's target, an identifier.
-        tools: the tools that build the library.
         parts: the units in link order, each with its object; a unit with `None` is compiled, as the
             target `unit_target`.
         languages: the languages of the units, other than C++.

@@ -15,7 +15,6 @@ class Device:
 
     Attributes:
         name: PyTorch's name, ``"cpu"``.
-        dispatch_key: the dispatch key of its kernels.
         autocast_key: the dispatch key of its autocast; `None` if PyTorch has no autocast for it.
         dlpack: its number in DLPack.
         torch_type: the C shim that returns PyTorch's number of the device type.
@@ -188,7 +187,6 @@ def dispatch_key(name: str, signature: Signature, what: str) -> str:
 
     Args:
         name: the device type.
-        signature: the operator's signature.
         what: the kernel, for the message.
 
     Raises:

@@ -65,7 +65,6 @@ def require_host(nvcc: Compiler, host: Compiler, what: str) -> None:
     """Refuse a host compiler that nvcc does not support, before the build starts.
 
     Args:
-        nvcc: the CUDA compiler.
         host: the C++ compiler that nvcc is to call.
         what: what is built, for the message.
 

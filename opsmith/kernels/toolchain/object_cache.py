@@ -24,7 +24,6 @@ class BuiltFile:
     """A built file.
 
     Attributes:
-        path: the path of the file.
         included: the digests of the files that its sources included, by path.
     """
 
@@ -53,7 +52,6 @@ def store(
 
     Args:
         folder: the folder that `find` searches; no other process may write into it meanwhile.
-        name: the name of the file.
         data: the content of the file.
         included: see `BuiltFile`.
         what: a description of the file, for people who read the list.

@@ -54,7 +54,6 @@ class Precompiled:
     Attributes:
         header: the file to include first; the compiler finds the precompiled file beside it.
         included: the precompiled files that belong neither to the system nor to PyTorch.
-        files: all precompiled files.
     """
 
     header: Path
@@ -85,8 +84,6 @@ def precompiled(unit: Unit, tools: Toolset, after: int | None = None) -> Precomp
     """Write a unit that is about to be compiled, and return its precompiled header.
 
     Args:
-        unit: the unit.
-        tools: the tools that compile it.
         after: the header is due once more units than this were compiled; by default `AFTER`.
 
     Returns:
@@ -147,7 +144,6 @@ def first_header(text: str, generated: Mapping[str, str]) -> str | None:
     """Return the header of opsmith's that a source includes before anything else, if it does.
 
     Args:
-        text: the source.
         generated: the text of each generated file, by name; one of them may include the header.
     """
     for _ in range(len(generated) + 1):

@@ -49,12 +49,10 @@ class Recipe:
 
     Attributes:
         name: an identifier; the file is ``lib<name>.so``.
-        sources: the files to compile.
         generated: texts by file name, or `Generated`. They are on the include path of `sources`,
             and files with the suffix of a source are compiled too.
         objects: sources with flags of their own, linked first: if several units define the same
             inline function, the first definition is linked.
-        include_dirs: further include folders.
         defines: preprocessor definitions, ``NAME`` or ``NAME=value``.
         link_libraries: further libraries, by path or by the linker's name.
         flags: further compiler flags; they come last and so win.

@@ -16,13 +16,7 @@ from opsmith.kernels.toolchain.devices import Device
 
 @dataclass(frozen=True)
 class TorchPaths:
-    """The folders of an installed PyTorch.
-
-    Attributes:
-        version: its version.
-        include: its include folders.
-        library: the folder of its libraries.
-    """
+    """The folders of an installed PyTorch."""
 
     version: str
     include: tuple[Path, ...]
@@ -63,7 +57,6 @@ def require_torch_for(device: Device, what: str, kernel: str) -> None:
     If PyTorch is not installed, nothing is refused.
 
     Args:
-        device: the device type.
         what: what PyTorch is needed for, for the message.
         kernel: the kernel and its language, as the beginning of a sentence.
 

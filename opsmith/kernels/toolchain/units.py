@@ -48,7 +48,6 @@ class CMakeLanguage:
 
     Attributes:
         name: CMake's name of the language.
-        compiler: the compiler of the language.
         architectures: the architectures to compile for, as a CMake list.
         options: the options for every source in the language.
         torch_libraries: see `Device.torch_libraries`.
@@ -73,7 +72,6 @@ class Unit:
         name: an identifier, used in the names of the cache's folders.
         source: the source file; a bare name refers to a generated file.
         generated: generated files, first on the include path.
-        include_dirs: further include folders.
         defines: preprocessor definitions, ``NAME`` or ``NAME=value``.
         flags: further compiler flags; they come last and so win.
         language: the language, if it is not C++ and CMake supports it.

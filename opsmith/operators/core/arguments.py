@@ -189,7 +189,6 @@ def generic_dtype(
     """Return a call's choice of dtypes, as `Signature.generic` has it; `None` if nothing fixes any.
 
     Args:
-        signature: the operator's signature.
         arguments: the arguments by name; other objects may stand in for tensors.
         dtype_of: returns the dtype of an object that stands for a tensor, `None` for others.
     """

@@ -48,8 +48,6 @@ class CostRule:
     """An author's function from the sizes of a call to its cost.
 
     Attributes:
-        signature: the operator's signature.
-        function: the author's function.
         names: names of the function's parameters: a dimension, an argument or ``itemsize`` each.
     """
 
@@ -97,8 +95,6 @@ class DistributionRule:
     """An author's function that computes, from a call, the random numbers behind its results.
 
     Attributes:
-        signature: the operator's signature.
-        function: the author's function.
         names: names of the function's parameters, an argument or result each.
     """
 
@@ -129,7 +125,6 @@ class DistributionRule:
         """Return the random numbers behind the results of a call, by the author's names for them.
 
         Args:
-            arguments: the arguments by name.
             results: the results in order, perhaps followed by what the call wrote into.
 
         Returns:

@@ -14,7 +14,6 @@ def html_of(signature: Signature, kernels: Mapping[str, str]) -> str:
     """Return the declaration of an operator and its kernels as a table.
 
     Args:
-        signature: the declaration.
         kernels: the locations of the kernels by device type.
     """
     first = signature.doc.strip().partition("\n")[0]

@@ -76,7 +76,6 @@ class Kernel(Protocol):
         """Return a function that emulates the kernel on CPU tensors, without the kernel's device.
 
         Args:
-            operator: the kernel's operator.
             seed: seeds the choices that the device leaves open, if the emulation varies them.
 
         Returns:

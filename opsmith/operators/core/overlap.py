@@ -29,9 +29,6 @@ def keep_apart(signature: Signature) -> KeepApart:
     A tensor that is only read is copied if its address range meets the range of a written tensor;
     a compiler that functionalizes calls does the same. Two written tensors must not share elements.
 
-    Args:
-        signature: the operator's signature.
-
     Returns:
         A function of the call's arguments; it raises `ArgumentError` if two written arguments
         overlap. `refuse_overlap` compares the tensors of one list.
@@ -80,9 +77,6 @@ class _Spans:
     """The address ranges of written tensors, in order.
 
     So a tensor of a long list is not compared with each of the others.
-
-    Args:
-        tensors: the tensors.
     """
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
@@ -108,7 +102,6 @@ class _Spans:
         """Return the first place whose tensor shares elements with a tensor.
 
         Args:
-            tensor: the tensor.
             before: compare only tensors in places before this place; by default compare all.
         """
         places = sorted(p for p in self.meeting(tensor) if before is None or p < before)
@@ -134,8 +127,6 @@ def refuse_overlap(signature: Signature, name: str, value: object) -> None:
     """Refuse a written argument in which two elements share an address.
 
     Args:
-        signature: the operator's signature.
-        name: the name of the argument.
         value: a tensor, a list of tensors, or `None`.
 
     Raises:

@@ -33,7 +33,6 @@ def check_values(
     """Compare the values of a tensor argument, or of each of a list, with its constraints.
 
     Args:
-        signature: the operator's signature.
         parameter: the parameter that takes the tensor or the list.
         arguments: the call's arguments, by name.
         bindings: the dimensions and dtype that the call fixed.

@@ -314,7 +314,6 @@ def _refuse_again(name: str, returned: object, ctx: Context, grads: Sequence[Ten
     Args:
         name: the operator's name.
         returned: the gradients.
-        ctx: the context of the backward.
         grads: the gradients that came in.
     """
     given = [*ctx.saved_tensors, *grads, *vars(ctx).values()]

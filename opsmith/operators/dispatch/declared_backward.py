@@ -39,8 +39,6 @@ class DeclaredBackward:
     """A pair of operators, of which the second computes the gradients of the first.
 
     Attributes:
-        forward: the operator that is differentiated.
-        backward: the operator that computes the gradients.
         given: the values of its arguments.
         gradients: for each argument of `forward`, the result of `backward` that is its gradient, or
             `None`.
@@ -142,7 +140,6 @@ def declared(
     """Match an operator with the operator that computes its gradients.
 
     Args:
-        forward: the operator that is differentiated.
         backward: an operator of opsmith. Its parameters are matched by name: an argument of
             `forward`, ``result``, or ``grad``, the result's gradient (``result_NAME`` and
             ``grad_NAME`` where `forward` has several results, or an argument `grad`). Other

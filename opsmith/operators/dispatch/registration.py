@@ -48,7 +48,6 @@ class Registration:
     Every kernel has a `Library` object of its own, because PyTorch undoes registrations by library.
 
     Args:
-        signature: the operator's signature.
         tags: further tags of PyTorch's for the operator.
         where: file and line of the declaration, for messages.
 

@@ -63,7 +63,6 @@ class Shape:
     """The dimensions of a tensor, at most one of them variadic.
 
     Attributes:
-        text: the text in the annotation.
         scalars: the names of the operator's int and sequence arguments, sorted.
     """
 

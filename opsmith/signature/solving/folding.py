@@ -32,7 +32,6 @@ def fold(signature: Signature, batched: Collection[str]) -> Fold | None:
     """Return the fold along the first of the `parallel_dims` that can hold the batch.
 
     Args:
-        signature: the operator's signature.
         batched: the names of the arguments that have a batch.
 
     Returns:

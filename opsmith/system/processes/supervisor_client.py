@@ -42,7 +42,6 @@ class EndError(Exception):
 
     Attributes:
         how: description of the end.
-        code: the failure code.
         hung: whether the process was ended because it exceeded the time limit.
         again: whether the same request may succeed in another process.
     """
@@ -142,7 +141,6 @@ class Supervised:
         """Send a request, and return the answer and the bytes that follow it.
 
         Args:
-            request: the fields of the request.
             payload: the bytes that follow it.
             seconds: time limit for sending the request, and for each part of the answer.
             bound: the limit for the memory of the process.

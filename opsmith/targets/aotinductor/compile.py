@@ -45,7 +45,6 @@ def compile_model(
     """Compile and package a program.
 
     Args:
-        program: the program to compile.
         plans: its custom operators, already built.
         settings: further settings of inductor, by their names in ``torch_inductor.settings()``.
         out: the ``.pt2`` file to write.

@@ -40,7 +40,6 @@ class LibraryEntry:
     Attributes:
         file: its path within the artifact.
         operator: the operator that it serves; empty for a library that the user passed.
-        schema: schema of the operator.
         call: ``"direct"``: compiled code links the library; ``"proxy"``: it registers kernels with
             PyTorch's dispatcher; ``"definition"``: it defines the operator.
         defines: the schemas, by name, of the operators that it serves; for a library that the user
@@ -61,9 +60,7 @@ class Plan:
     """The plan for one operator of the model on one device.
 
     Attributes:
-        operator: the operator.
         source: source of the operator's kernel.
-        calls: nodes of the model that call it.
         proxy: why compiled code must call through the dispatcher; empty for a direct call.
         tag: identifier of this build of the kernel; see `shims.symbol`.
         files: the libraries with their `LibraryEntry.call`, in loading order.
@@ -280,7 +277,6 @@ def write(
         plans: the model's operators, already built.
         more: the user's own libraries, which are loaded first.
         needed: the operators that the user's libraries must define.
-        folder: folder of the artifact.
 
     Returns:
         The manifest's entries, in loading order.

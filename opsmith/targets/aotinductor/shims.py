@@ -42,8 +42,6 @@ def symbol(signature: Signature, device: str, tag: str) -> str:
     """Return the symbol that the shim's library exports.
 
     Args:
-        signature: signature of the operator.
-        device: the device type.
         tag: identifier of this build of the kernel.
     """
     return f"opsmith_shim__{signature.namespace}__{signature.name}__{device}__{tag}"
@@ -68,8 +66,6 @@ def source(signature: Signature, device: str, strided: bool | tuple[str, ...], t
     """Generate the C++ source that defines the shim around the kernel's entry point.
 
     Args:
-        signature: signature of the operator.
-        device: the device type of the kernel.
         strided: whether the kernel accepts tensors of any strides: all, or those named.
         tag: identifier of this build of the kernel; see `symbol`.
     """

@@ -61,7 +61,6 @@ def obstacle(operator: Operator, kernel: Kernel | None, runtime: str) -> str | N
     """Return why a runtime without PyTorch cannot call the operator's kernel, or `None` if it can.
 
     Args:
-        operator: the operator to call.
         kernel: its kernel; `None` if it is missing.
         runtime: name of the runtime, to begin a sentence.
     """
@@ -109,7 +108,6 @@ def kernel_of(
     """Return the kernel by which a runtime calls an operator.
 
     Args:
-        operator: the operator to call.
         why_not: returns why the runtime cannot call the given kernel; `None` if it can.
 
     Raises:
@@ -129,7 +127,6 @@ def compare_operators(
     """Call each operator in PyTorch and in `runner` on its registered cases, and compare.
 
     Args:
-        operators: the exported operators.
         runner: the loaded artifact.
         title: the runtime's name, for messages.
 

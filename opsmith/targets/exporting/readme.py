@@ -18,9 +18,6 @@ def write_readme(
     """Write the file.
 
     Args:
-        folder: folder of the artifact.
-        model: the exported model.
-        title: title of the page.
         how: lines on the requirements and on how to run the artifact.
         uses: how each custom operator was exported.
     """

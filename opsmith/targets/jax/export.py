@@ -33,9 +33,7 @@ class JaxFunction:
     """An operator of the package.
 
     Attributes:
-        operator: the operator.
         attribute: its name in the package.
-        path: path of its library.
         gradient: its backward, or the reason why it has none in JAX.
     """
 

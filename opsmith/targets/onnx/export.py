@@ -78,8 +78,6 @@ def export(
     """Write ``model.onnx`` into `folder`.
 
     Args:
-        model: the model to export.
-        folder: the folder to write to.
         options: the values of `OPTIONS`.
         library: makes the runtime's library of an operator; `None` for a runtime without libraries.
 

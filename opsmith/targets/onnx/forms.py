@@ -61,7 +61,6 @@ def chooser(wanted: str | Mapping[str, str], opset: int, library: Library | None
 
     Args:
         wanted: see `Chooser`.
-        opset: the opset of the export.
         library: makes libraries; `None` for a target without libraries.
 
     Raises:

@@ -36,7 +36,6 @@ def infer(
     """Bind the known sizes, without comparing anything: the call itself does that.
 
     Args:
-        signature: the operator's signature.
         arguments: the arguments by name; anything may stand for a tensor.
         sizes_of: returns the sizes of the object that stands for a tensor; `None` if not even their
             number is known, or if it does not stand for a tensor.
@@ -94,7 +93,6 @@ def result_sizes(
     """Return the sizes of a result; `None` if not even their number is known.
 
     Args:
-        signature: the operator's signature.
         result: a result whose shape is declared.
         known: the result of `infer`.
         arguments: the arguments by name, for the numbers that decide sizes.

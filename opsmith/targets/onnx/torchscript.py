@@ -241,8 +241,6 @@ def _with_constants(
     """Wrap `function` to turn sizes, which tracing made tensors, back into numbers.
 
     Args:
-        operator: the operator that is called.
-        function: the function.
         nodes: the calls of the program, which tell which numbers are constants.
     """
     names = [p.name for p in operator.signature.parameters if p.is_scalar or p.is_sequence]

@@ -29,7 +29,6 @@ def kernel_of(operator: Operator, device: str = HOST) -> KernelSource:
     """Return the operator's kernel that ONNX Runtime can run.
 
     Args:
-        operator: the operator.
         device: the device type, one of `PROVIDERS`.
 
     Raises:
@@ -79,7 +78,6 @@ def build_domain(signatures: Sequence[Signature], files: Sequence[str]) -> Path:
     """Build a library that registers several operators of a domain, or one on several devices.
 
     Args:
-        signatures: signatures of the operators.
         files: file names of the operators' libraries, which will lie beside the new library.
 
     Raises:

@@ -166,7 +166,6 @@ class SingleNode:
     """A session whose model is one call of an operator, with fixed attributes.
 
     Args:
-        operator: the operator to call.
         library: path of its library for ONNX Runtime.
         device: the device type of the library's kernel.
         arguments: arguments by name; those that are not tensors become the fixed attributes.

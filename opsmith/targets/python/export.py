@@ -43,9 +43,7 @@ class PythonFunction:
     """An operator of the package.
 
     Attributes:
-        signature: signature of the operator.
         attribute: its name in the package.
-        path: path of its library.
     """
 
     signature: Signature

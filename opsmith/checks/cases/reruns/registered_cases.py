@@ -28,7 +28,6 @@ def author_cases(
     Args:
         operator: the operator with `register_cases` functions.
         dtype: the generic dtype.
-        seed: seed for the functions.
         offsets: numbers to add to the seed; the functions are called once for each of them.
     """
     found: list[Case] = []
@@ -62,7 +61,6 @@ def laid_out(case: Case, wanted: Sequence[str]) -> Case:
 
     Args:
         case: a case; one that has layouts keeps them.
-        wanted: the layouts to choose from.
     """
     if case.layouts or tuple(wanted) == (layouts.CONTIGUOUS,):
         return case

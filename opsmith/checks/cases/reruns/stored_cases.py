@@ -38,7 +38,6 @@ class Stored:
     """A case that failed.
 
     Attributes:
-        case: the arguments.
         family: index of the call of `Trial.each` that the case belongs to.
         seed: the seed of the run in which the case failed.
     """
@@ -106,7 +105,6 @@ def keep_given(cases: Sequence[Mapping[str, Any]], operator: Operator, path: Pat
 
     Args:
         cases: arguments by name, for each case.
-        operator: the operator.
         path: the file to write.
 
     Raises:

@@ -121,9 +121,7 @@ def differentiate_twice(
 
     Args:
         call: calls the operator, or its reference, with arguments by name.
-        signature: the operator's signature.
         given: what `weighted` returns.
-        device: the device of the kernel.
         bend: what is computed from each result before it is differentiated.
 
     Raises:

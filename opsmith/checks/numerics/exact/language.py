@@ -78,7 +78,6 @@ def with_exact_numbers(
     """Return a unit whose numbers are never rounded.
 
     Args:
-        source: the kernel.
         unit: the unit of the source, with its argument headers.
         headers: the headers to include before the numbers are replaced.
         after: the headers to include with the numbers replaced, before the source.
@@ -157,7 +156,6 @@ def exact(source: KernelSource, dtypes: str | None = None) -> KernelSource:
     """Return a C++ source as a source whose numbers are never rounded.
 
     Args:
-        source: the kernel.
         dtypes: the choice of dtypes to compile the kernel for; by default all.
     """
     return replace(source, language=ExactCpp(dtypes))

@@ -44,11 +44,7 @@ class Memory:
 
 
 class Handles(Memory):
-    """Memory in which a number has the size of its type: its place in a table, which is a file.
-
-    Args:
-        folder: the folder of the file.
-    """
+    """Memory in which a number has the size of its type: its place in a table, which is a file."""
 
     def __init__(self, folder: Path) -> None:
         file = folder / "numbers"

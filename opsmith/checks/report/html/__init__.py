@@ -42,9 +42,7 @@ class Cell:
         runtime: the column's name.
         status: the worst status of the rows; *passed in part* if some checks passed and others
             did not run.
-        mark: the symbol for the status.
         count: number of rows with this status.
-        total: number of rows.
     """
 
     runtime: str

@@ -230,7 +230,6 @@ def emulated(source: KernelSource, *, watched: bool = False, warp: int = 32) -> 
     """Return a CUDA source as a source to compile for the CPU.
 
     Args:
-        source: the kernel.
         watched: whether the code reports every access to the runtime, as checks need.
         warp: number of threads in a warp: 32, or 64 as on AMD's Instinct GPUs.
     """

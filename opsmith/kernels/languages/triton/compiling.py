@@ -23,8 +23,6 @@ class Image:
     Attributes:
         architecture: the architecture, 90 for sm_90.
         code: the binary that the driver loads.
-        name: the name of the function in it.
-        warps: the number of warps of a program.
         shared: the bytes of shared memory that a launch needs.
         further: the number of pointers that Triton passes besides the kernel's own parameters.
     """
@@ -53,9 +51,7 @@ def compile_for(
     """Compile a kernel.
 
     Args:
-        kernel: the kernel.
         configuration: its constants.
-        dtype: the generic dtype.
         assumption: an element of `Configuration.assumptions`.
         architecture: the architecture, 90 for sm_90.
 

@@ -31,7 +31,6 @@ class Taken:
     """A parameter of a Triton kernel.
 
     Attributes:
-        name: the name of the parameter.
         kind: the source of its value: a ``"tensor"``, a ``"number"`` (a dimension or scalar
             argument), a value that ``"args"`` computes, a constant of ``"meta"``, or its own
             ``"default"``.
@@ -54,8 +53,6 @@ class TritonKernel:
     all of them as ``meta``.
 
     Attributes:
-        signature: the operator's signature.
-        device: the device type.
         given: the function, or ``"module:name"``; a module that begins with a dot is relative to
             `package`.
         grid: the number of programs in up to three dimensions: ints and expressions, or a function.

@@ -35,7 +35,6 @@ class Triton(Cpp):
     """The language of one Triton kernel, which is a function rather than a file.
 
     Args:
-        kernel: the kernel.
         served: the sizes given to ``register_sizes``.
     """
 

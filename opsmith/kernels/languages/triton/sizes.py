@@ -70,7 +70,6 @@ class SizesOfTensor:
     """A tensor whose sizes are unknown before a call.
 
     Args:
-        name: the name of the tensor.
         shape: its declared shape; `None` if it has none.
     """
 

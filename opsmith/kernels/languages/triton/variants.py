@@ -75,7 +75,6 @@ def configurations(
     """Return the configurations that a kernel is compiled for.
 
     Args:
-        kernel: the kernel.
         served: the sizes given to ``register_sizes``.
 
     Raises:

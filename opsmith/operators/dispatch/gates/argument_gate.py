@@ -125,7 +125,6 @@ class ArgumentGate:
     """The gate before an operator's kernels, open until `close`.
 
     Args:
-        signature: the operator's signature.
         kernels_: the kernels by dispatch key.
 
     Raises:

@@ -79,7 +79,6 @@ class Gate:
 
     Args:
         library: the library from `load`; from `load_recorder` for a declared backward.
-        signature: the operator's signature.
         derivative: the Python function for calls that need a derivative.
         declared: the backward to record, if there is a declared one.
         out: whether the gate stands before the operator's out variant, which `derivative` refuses.

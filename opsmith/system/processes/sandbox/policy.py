@@ -158,9 +158,7 @@ class Sandboxed:
     """A command in a sandbox: the first process of the sandbox tells how the command ended.
 
     Args:
-        box: the sandbox.
         command: the command and its arguments; the command is an absolute path.
-        environment: the environment variables of the command.
     """
 
     pid: int
@@ -248,9 +246,7 @@ class Boxed(Sandboxed, subprocess.Popen[bytes]):
     """A new process that enters a sandbox and starts a command in it.
 
     Args:
-        box: the sandbox.
         command: the command and its arguments; the command is an absolute path.
-        environment: the environment variables of the command.
         descriptors: file descriptors that the command inherits.
         stdin: as for `subprocess.Popen`.
         stdout: as for `subprocess.Popen`, also for the error output.

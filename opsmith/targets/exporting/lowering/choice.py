@@ -22,7 +22,6 @@ class Choice:
     """The form chosen for one operator.
 
     Attributes:
-        operator: the operator.
         form: one of the target's forms.
         note: something the user should know about the form.
         how: data that the target needs to write this form: a translation, a library.

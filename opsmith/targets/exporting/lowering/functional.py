@@ -50,7 +50,6 @@ def twin(operator: Operator, *, traced: bool = False) -> OpOverload:
     """Return the functional twin: a function of the same arguments to results and new contents.
 
     Args:
-        operator: the operator.
         traced: whether TorchScript will trace the twin. TorchScript cannot represent a sequence of
             bools and rounds a sequence of floats, so the twin's arguments are then texts made by
             `encode`.

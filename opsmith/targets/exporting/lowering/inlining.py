@@ -73,7 +73,6 @@ def lower(
     """Choose forms, and inline the operators with the inline form.
 
     Args:
-        model: the model to export.
         chooser: chooses the forms.
         pure: whether the runtime's values are immutable. Operators that mutate and keep a form of
             their own are then called through their functional twins.

@@ -16,7 +16,6 @@ class BackwardCall:
 
     Attributes:
         functions: the package's functions by the names of their operators.
-        name: the operator that computes the gradients.
         given: the value of each of its parameters: an ``"argument"`` of the call by name, or a
             ``"result"`` or the ``"gradient"`` of a result by position.
         gradients: the position of each argument's gradient among its results.
@@ -33,8 +32,6 @@ class BackwardCall:
         """Return the gradients of arguments by name.
 
         Args:
-            arguments: the arguments of the call.
-            results: its results.
             grads: their gradients, of the shapes and dtypes of the results.
         """
         # PyTorch's gradient of a complex number is the conjugate of JAX's.

@@ -47,8 +47,6 @@ class Function:
     the results, those of a list as a list.
 
     Args:
-        signature: signature of the operator.
-        library: library with the kernel.
         backward: the derivative, or the reason why there is none.
     """
 
@@ -251,7 +249,6 @@ def batched(signature: Signature, call: Call) -> Call:
     """Return `call` with a batching rule: it folds the batch into a parallel dimension, if any.
 
     Args:
-        signature: signature of the operator.
         call: accepts a call's arrays, and returns its results.
     """
     function = jax.custom_batching.custom_vmap(call)

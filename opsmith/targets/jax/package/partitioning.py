@@ -31,8 +31,6 @@ def partitioned(
     of `summed_dims` too, with a sum over the devices, and all others are gathered.
 
     Args:
-        signature: signature of the operator.
-        arrays: the arrays of a call.
         outputs: shapes of the results, and of the new contents of arguments that it writes into.
         call: accepts the flat arrays of a device, and returns its results.
     """

@@ -29,7 +29,6 @@ class FunctionParameter:
     """An argument of a function.
 
     Attributes:
-        name: name of the argument.
         kind: one of `KINDS`.
         type: its type in the declaration.
         optional: whether ``None`` may be passed.
@@ -66,7 +65,6 @@ class Refusal:
 
     Args:
         qualname: name of the operator.
-        parameters: parameters of the function.
     """
 
     def __init__(self, qualname: str, parameters: Sequence[FunctionParameter]) -> None:

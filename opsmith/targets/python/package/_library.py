@@ -31,7 +31,6 @@ def extension(package: str, name: str, sha256: str, serves: str) -> Any:
     """Import the package's extension module.
 
     Args:
-        package: name of the package.
         name: name of the extension's file.
         sha256: digest of the exported file.
         serves: the Pythons that the extension is for.
