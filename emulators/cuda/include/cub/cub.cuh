@@ -1,4 +1,3 @@
-// In place of the CUDA toolkit's header.
 #include <emulated/cub_device.h>
 #include <emulated/cub_memory.h>
 #include <emulated/cub_scan.h>

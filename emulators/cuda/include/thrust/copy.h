@@ -1,2 +1,1 @@
-// In place of the CUDA toolkit's header.
 #include <emulated/thrust/algorithms.h>
