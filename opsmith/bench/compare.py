@@ -126,11 +126,7 @@ def _ways(m: int, n: int, u: int) -> int:
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """Adjust the p-values of several tests, so that all together err as rarely as one test.
-
-    Returns:
-        The adjusted p-values, in the same order.
-    """
+    """Adjust the p-values of several tests, so that all together err as rarely as one test."""
     order = sorted(range(len(values)), key=lambda position: values[position])
     adjusted = [1.0] * len(values)
     largest = 0.0

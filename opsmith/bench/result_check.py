@@ -27,7 +27,6 @@ class Verifier:
     measured for the first call only, and each later call is compared with its largest value.
 
     Args:
-        operator: the operator that gave the results.
         gradient: whether the results are the gradients of the operator's arguments, with each
             result of the operator as its own incoming gradient.
     """

@@ -83,9 +83,6 @@ def run(
         progress: called before each step.
         on_group: called with the figures of each size as soon as they are ready, and the machine.
 
-    Returns:
-        The figures.
-
     Raises:
         NothingToTimeError: there are no sizes to time.
         NotLocatedError: an operator is not declared in a file.
@@ -194,7 +191,6 @@ class _Race:
     """All contestants at one size.
 
     Args:
-        supply: the source of arguments.
         lanes: the contestants, with the stopwatches that time them.
         machine: receives the measurements of the machine in each round.
         yardstick: the stopwatch that measures the machine.

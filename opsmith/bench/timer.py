@@ -191,14 +191,11 @@ class Stopwatch(Supervised):
         return seconds, results, made
 
     def idle(self, sizes: Sequence[int], flush: int, device: str) -> float:
-        """Time everything in a batch except the calls.
+        """Return the seconds of everything in a batch except the calls.
 
         Args:
             sizes: the bytes of each result, which are copied.
             flush: number of bytes to write before.
-
-        Returns:
-            The seconds.
         """
         request = {"event": "idle", "sizes": list(sizes), "flush": flush, "device": device}
         return self._timed(request, "idled")[0]

@@ -50,9 +50,6 @@ class Report(Results):
 
         Args:
             path: a file to write the document to as well.
-
-        Returns:
-            The document's text.
         """
         from opsmith.checks.report.json_junit import to_junit
         from opsmith.system.files import write_output
@@ -67,9 +64,6 @@ class Report(Results):
 
         Args:
             path: a file to write the page to as well.
-
-        Returns:
-            The page's text.
         """
         from opsmith.checks.protocol import all_checks
         from opsmith.checks.report.html import render

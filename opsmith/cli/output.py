@@ -108,7 +108,6 @@ def picture(recorded: Console, title: str) -> str:
 
     Args:
         recorded: a console with ``record=True``.
-        title: the title above the text.
     """
     text = recorded.export_svg(title=title, unique_id="opsmith")
     # Rich refers to a font on the web; use the viewer's own fixed-width font instead.

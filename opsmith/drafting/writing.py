@@ -132,8 +132,6 @@ def file(
     Args:
         drafts: the operators that the file declares.
         what: the name of the operator or package, for the first line.
-        imports: additional imports.
-        lines: the declaration.
         notes: remarks to the reader at the top of the file.
     """
     text = "\n".join(lines)

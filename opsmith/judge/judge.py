@@ -145,9 +145,6 @@ def judge(
         progress: called before each row, and at the end.
         on_row: called with each row as soon as it is done.
 
-    Returns:
-        The verdict.
-
     Raises:
         NotSandboxedError: this machine grants no sandbox, and the candidate is not trusted.
         NothingJudgedError: the candidate registers no kernel for an operator of `spec`.

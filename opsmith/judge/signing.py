@@ -75,12 +75,9 @@ def read_key(path: Path, judged: Iterable[Path], password: Callable[[], str]) ->
 
 
 def write_signed(verdict: Verdict, path: Path, key: SecretKey | None) -> list[Path]:
-    """Write a verdict as JSON and, if there is a key, the signature beside it.
+    """Write a verdict as JSON and, if there is a key, the signature beside it; return the files.
 
     The signature's trusted comment, which `minisign -V` prints, holds the outcome and the time.
-
-    Returns:
-        The files that were written.
 
     Raises:
         StorageError: a file cannot be written.

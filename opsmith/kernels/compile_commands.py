@@ -16,13 +16,10 @@ NAME = "compile_commands.json"
 
 
 def write(sources: Iterable[KernelSource]) -> list[Path]:
-    """Write the commands of sources beside each source, with the headers that they include.
+    """Write the commands of sources beside them, with the headers they include; return the files.
 
     Commands that a file has for other sources stay. Only C++ gets a command: editors compile the
     other languages with flags of their own.
-
-    Returns:
-        The files written.
 
     Raises:
         MissingDependencyError: there is no C++ compiler.

@@ -64,9 +64,6 @@ def build_wheel(
         report: a report on the operators from ``opsmith check --json``, to put into the wheel.
         say: a function that receives a sentence on every kernel whose library the wheel lacks.
 
-    Returns:
-        The path of the wheel.
-
     Raises:
         OptionError: the platform, one of its levels, or a release does not exist.
         ExportError: a part of the package cannot be in a wheel.

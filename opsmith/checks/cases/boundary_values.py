@@ -46,8 +46,6 @@ def takes(parameter: Parameter, dtype: torch.dtype, kind: str) -> bool:
     """Return whether values of some kind satisfy the declaration of a tensor.
 
     Args:
-        parameter: the parameter that the tensor is passed for.
-        dtype: the tensor's dtype.
         kind: one of `ARRANGEMENTS` or `FLOATS`, or another constant of this module.
     """
     constraints = parameter.without_columns().constraints

@@ -22,8 +22,6 @@ def increasing(
     """Draw sorted integers between `low` and `high`, both included.
 
     Args:
-        rng: source of the random numbers.
-        count: number of integers.
         first: the first integer, if it is fixed.
         last: the last integer, if it is fixed.
         strict: whether each integer is larger than the one before it.

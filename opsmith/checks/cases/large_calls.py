@@ -133,7 +133,6 @@ def large_calls(
     """Yield calls for every argument, and result, that can have so many elements.
 
     Args:
-        small: a small call.
         ranges: the least numbers of elements, and the numbers that they stay below; a call for
             each, and `None` where there is none. There is one for the first.
         results: whether results are made large.

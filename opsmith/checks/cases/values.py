@@ -49,7 +49,6 @@ def fill(
     The values may violate a combination of several constraints: check them afterwards.
 
     Args:
-        parameter: the parameter that the tensor is passed for.
         dtype: a name of `opsmith.signature.dtypes.ALL_DTYPES`.
         dims: the call's dimensions.
         arguments: the call's scalar arguments, and the tensors that a constraint reads.

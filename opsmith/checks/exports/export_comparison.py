@@ -47,7 +47,6 @@ class ModelExports:
     """Exports models that call an operator, and compares their results.
 
     Args:
-        proof: the route to the target.
         telling: the calls whose numbers, flags, strings and absent arguments are compared.
     """
 

@@ -44,7 +44,6 @@ class Resources:
     """The registers and memory of a GPU that a kernel uses.
 
     Attributes:
-        kernel: its name.
         architecture: the GPU's architecture, as ``sm_90``.
         spilled: bytes of a thread's registers that are in memory.
         shared: bytes of shared memory that a block declares.

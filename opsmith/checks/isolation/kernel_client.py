@@ -97,7 +97,6 @@ class Caller(Supervised):
             operator: the operator, as declared in this process.
             arguments: the arguments by name, on the CPU; mutated ones are updated.
             device: the device type of the call.
-            threads: number of threads.
             way: the way to call it, see `opsmith.checks.isolation.call_ways`.
             repeats: number of equal calls to make before, with memory of their own.
 
@@ -294,7 +293,6 @@ def accepted(
 
     Args:
         arguments: the arguments by name; mutated ones are updated.
-        values: the returned results.
         sent: the bytes of each storage before the call, by the name of its first tensor.
         after: the bytes after the call.
         require: function that raises `Failure` if results differ from the declaration.

@@ -37,7 +37,6 @@ class Comparison:
     Attributes:
         error: the largest error, in units of the tolerance; at most 1 if all results are right.
         problem: description of the problem, or `None`.
-        code: failure code of the problem.
         elements: number of elements that were compared.
     """
 
@@ -52,7 +51,6 @@ def compare(actual: Sequence[Tensor], truth: Expected) -> Comparison:
 
     Args:
         actual: the kernel's results, on any device.
-        truth: the right results.
     """
     if len(actual) != len(truth.values):
         problem = f"gave {len(actual)} tensors, expected {len(truth.values)}"

@@ -44,7 +44,6 @@ class Irrelevant(Generic[Expected]):
     """Right results without irrelevant infinite and NaN elements of the arguments.
 
     Args:
-        arguments: the arguments of a call, by name.
         evaluate: function that returns the results for other arguments, in double precision.
         expected: function that returns the right results for other arguments; `None` if the
             reference rejects them.

@@ -46,7 +46,6 @@ def compare_compiled(
 
     Args:
         rule: the rule, along a mesh of one dimension.
-        count: the number of ranks.
         cotangents: the gradients of the results that have one; empty to compute no gradient.
 
     Raises:

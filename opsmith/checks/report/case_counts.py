@@ -99,7 +99,6 @@ class CaseCounts:
     """The counts of one check.
 
     Attributes:
-        ran: number of cases that ran.
         refused: number of sampled cases that the reference refused.
         refusal: the reference's message for the last refused case.
         error: the largest error so far, as a multiple of the tolerance; `None` before any

@@ -54,8 +54,6 @@ class Row:
 
     Attributes:
         operator: ``namespace::name``.
-        check: the check's name.
-        cases: number of cases that ran.
         error: the largest error in units of the tolerance; `None` where nothing was compared.
         message: the failure, or the reason why the check was cut short, does not apply or did not
             run.

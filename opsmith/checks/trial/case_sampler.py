@@ -48,7 +48,6 @@ class CaseSampler:
         Args:
             strategy: draws a sample.
             test: raises an exception if a sample fails.
-            examples: number of samples.
             dtype: the generic dtype of the samples.
             size: the size of a sample; the smallest that fails is wanted.
 

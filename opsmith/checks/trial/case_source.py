@@ -62,7 +62,6 @@ class CaseSource:
     """Chooses the cases of one check.
 
     Attributes:
-        sampler: draws samples.
         recalled: a case that failed in an earlier run, to be tried first.
         family: number of calls of `each` so far; identifies the current family of cases.
     """

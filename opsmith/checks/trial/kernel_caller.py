@@ -32,7 +32,6 @@ class KernelCaller:
     """Calls the kernel of one check.
 
     Attributes:
-        name: the name of the check.
         attribution: the failure code for an exception.
         caller: the process that the kernel runs in; `None` for this process.
         keep: number of results that are compared again after later calls.

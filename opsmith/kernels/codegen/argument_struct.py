@@ -43,7 +43,6 @@ class Member:
     """A member of the raw and of the typed struct.
 
     Attributes:
-        name: its name in C++.
         raw_type: its type in the plain C struct.
         type: its type in the struct that kernels see.
         convert: the C++ expression that converts from `raw_type` to `type`.

@@ -136,7 +136,6 @@ class _GuardCode:
         start: C++ for the name of the argument that holds the starts of its runs.
         reasons: C++ for the expressions that its limits come from.
         column: C++ for whether one column alone holds indices.
-        line: the call.
     """
 
     name: str

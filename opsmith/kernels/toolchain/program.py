@@ -38,9 +38,6 @@ def build_program(
         include_dirs: folders of headers shared with other programs, passed to CMake as
             ``OPSMITH_INCLUDES``.
 
-    Returns:
-        The program's path.
-
     Raises:
         BuildError: the program does not compile; the message is the compiler's.
         MissingDependencyError: there is no compiler.

@@ -90,9 +90,6 @@ class Recipe:
         Objects compiled for another library with the same flags are reused. If several processes
         ask for the same library at once, one builds it and the others wait.
 
-        Returns:
-            The library's path.
-
         Raises:
             BuildError: a source does not compile or link (the message is the compiler's), or the
                 library needs more of PyTorch than `torch` allows.

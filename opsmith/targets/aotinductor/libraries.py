@@ -60,7 +60,6 @@ class Plan:
     """The plan for one operator of the model on one device.
 
     Attributes:
-        source: source of the operator's kernel.
         proxy: why compiled code must call through the dispatcher; empty for a direct call.
         tag: identifier of this build of the kernel; see `shims.symbol`.
         files: the libraries with their `LibraryEntry.call`, in loading order.

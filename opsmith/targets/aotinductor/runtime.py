@@ -225,9 +225,6 @@ def build_runner(sources: Path = SOURCES) -> Path:
     Args:
         sources: the folder of ``main.cpp`` and ``CMakeLists.txt``; opsmith's own by default.
 
-    Returns:
-        The program's path, in the cache.
-
     Raises:
         BuildError: the program does not compile; the message is the compiler's.
         MissingDependencyError: the compiler or PyTorch is missing.

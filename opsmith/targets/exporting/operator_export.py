@@ -127,7 +127,6 @@ def compare_operators(
     """Call each operator in PyTorch and in `runner` on its registered cases, and compare.
 
     Args:
-        runner: the loaded artifact.
         title: the runtime's name, for messages.
 
     Returns:

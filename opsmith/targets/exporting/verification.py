@@ -33,7 +33,6 @@ def compare(
     """Run `model` in PyTorch and in `runner` on the same inputs, and compare.
 
     Args:
-        runner: the loaded artifact.
         title: the runtime's name, for messages.
         samples: positional arguments to compare on, in addition to the example; by default inputs
             like the example's, and inputs of other sizes that the export allows.

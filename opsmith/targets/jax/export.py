@@ -33,7 +33,6 @@ class JaxFunction:
     """An operator of the package.
 
     Attributes:
-        attribute: its name in the package.
         gradient: its backward, or the reason why it has none in JAX.
     """
 

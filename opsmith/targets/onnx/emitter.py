@@ -56,7 +56,6 @@ class Emitter(abc.ABC):
         Args:
             name: ``Name`` or ``domain::Name``.
             inputs: its inputs in order.
-            outputs: number of outputs.
             domain: domain of the operator, unless `name` includes it; ONNX's own by default.
             attributes: its attributes; attributes that are `None` are left out.
 
@@ -272,9 +271,7 @@ def translate(
     """Write the nodes of one call.
 
     Args:
-        translation: the registered translation.
         emitter: the exporter's emitter.
-        operator: the operator that is called.
         arguments: its arguments by name; tensors are the exporter's values.
 
     Returns:

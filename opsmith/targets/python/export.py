@@ -40,11 +40,7 @@ load = HostedFunctions
 
 @dataclass(frozen=True)
 class PythonFunction:
-    """An operator of the package.
-
-    Attributes:
-        attribute: its name in the package.
-    """
+    """An operator of the package."""
 
     signature: Signature
     attribute: str

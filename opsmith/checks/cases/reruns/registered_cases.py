@@ -27,7 +27,6 @@ def author_cases(
 
     Args:
         operator: the operator with `register_cases` functions.
-        dtype: the generic dtype.
         offsets: numbers to add to the seed; the functions are called once for each of them.
     """
     found: list[Case] = []

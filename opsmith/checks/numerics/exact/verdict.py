@@ -42,7 +42,6 @@ class ExactVerdict:
     """A verdict on each element of one result, from all of its draws.
 
     Attributes:
-        draws: number of draws.
         agreed: mask of the elements that were equal in some draw.
         refuted: mask of the elements that were unequal in some draw, without doubt.
         apart: mask of the elements whose values differed by more than rounding in every draw.

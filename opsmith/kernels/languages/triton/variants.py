@@ -47,7 +47,6 @@ class Configuration:
         constants: the kernel's constexpr parameters.
         options: Triton's options, such as ``num_warps``.
         grid: the number of programs in each dimension, an int or a `Size`.
-        given: the other parameters.
         hints: sets of parameters that are multiples of 16 at a served size.
     """
 
