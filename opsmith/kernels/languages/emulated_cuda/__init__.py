@@ -18,7 +18,7 @@ from emulators.cuda.obstacles import Obstacle, obstacle_of
 from emulators.cuda.own_code import NoParserError, OwnCode, read_own_code
 from emulators.cuda.rewriting import rewrite
 from opsmith.errors import MissingDependencyError
-from opsmith.kernels.languages.cpp import argument_header, explainer, torch_adapter
+from opsmith.kernels.languages.cpp import Cpp, argument_header, explainer, torch_adapter
 from opsmith.kernels.languages.cuda import Cuda
 from opsmith.kernels.languages.torch_library import TorchLibrary, is_module, library_name
 from opsmith.kernels.source import KernelSource, Language
@@ -58,7 +58,13 @@ _AS_PYTORCH = ("__CUDA_NO_HALF_OPERATORS__", "__CUDA_NO_HALF2_OPERATORS__")
 
 
 class Emulation(Language):
-    """Do what every language of emulated CUDA does."""
+    """Do what every language of emulated CUDA does.
+
+    Attributes:
+        include: the folders of the headers in place of the toolkit's.
+    """
+
+    include: tuple[Path, ...] = (INCLUDE,)
 
     @abstractmethod
     def plain(self, source: KernelSource) -> tuple[Unit, tuple[str, ...]]:
@@ -118,11 +124,61 @@ class Emulation(Language):
         generated = Generated.of({name: text}).beside(plain.generated)
         return replace(plain, source=name, generated=generated)
 
+    def runtime(self, flags: tuple[str, ...] = ()) -> Path:
+        """Build the library that all emulated kernels share, and return its path.
 
-class CudaOnCpu(Emulation, Cuda):
+        Args:
+            flags: those of a source, which may add sanitizers and choose the size of a warp.
+        """
+        sanitizers = _sanitizers(flags)
+        kind = "_".join(flag.removeprefix(_SANITIZE) for flag in sanitizers)
+        return Recipe(
+            f"opsmith_cuda_on_cpu{kind and '_'}{kind}",
+            generated={"emulation.cpp": compiling.runtime_source()},
+            include_dirs=[INCLUDE, RUNTIME],
+            # Backtraces need line numbers (-g1); more debug information would compile 25 % slower.
+            flags=("-O2", "-g1", *sanitizers, *filter(_is_warp, flags)),
+            link_libraries=sanitizers,
+            torch="none",
+            what="the emulation of CUDA",
+        ).build()
+
+    def beside(self, source: KernelSource) -> LinkedWith:
+        """Return the options that link an adapter with the emulator's runtime."""
+        links = linked_with(self.runtime(source.flags))
+        return {
+            "include_dirs": self.include,
+            "defines": DEVICES["cpu"].compile_definitions if self.has_entry else (),
+            "link_libraries": (*source.link_libraries, *links),
+        }
+
+
+class KernelOnCpu(Emulation, Cpp):
+    """Do what every language of emulated kernels against ``<opsmith/kernel.h>`` does.
+
+    Attributes:
+        library_suffix: the end of its libraries' names.
+    """
+
+    library_suffix: str
+
+    def library(self, source: KernelSource) -> Recipe:
+        """Return the recipe of a library that registers the kernel for tensors on the CPU."""
+        signature = source.signature
+        return Recipe(
+            f"{signature.namespace}__{signature.name}__{self.library_suffix}",
+            generated=torch_adapter(source, "cpu"),
+            objects=[self.unit(source)],
+            what=f"{signature.qualname} ({source.device}, on the CPU)",
+            **self.beside(source),
+        )
+
+
+class CudaOnCpu(KernelOnCpu, Cuda):
     """The language CUDA, emulated on the CPU."""
 
     name = "CUDA on the CPU"
+    library_suffix = "cuda_on_cpu"
     emulates = ""
 
     def __init__(self, *, watched: bool) -> None:
@@ -147,30 +203,10 @@ class CudaOnCpu(Emulation, Cuda):
         )
         return unit, (_BEGINS_WITH,)
 
-    def beside(self, source: KernelSource) -> LinkedWith:
-        """Return the options that link an adapter with the emulator's runtime."""
-        library = runtime(_sanitizers(source), tuple(filter(_is_warp, source.flags)))
-        return {
-            "include_dirs": (INCLUDE,),
-            "defines": DEVICES["cpu"].compile_definitions,
-            "link_libraries": (*source.link_libraries, *linked_with(library)),
-        }
-
     def _watches(self, source: KernelSource) -> tuple[str, ...]:
-        if not self._watched or _sanitizers(source):
+        if not self._watched or _sanitizers(source.flags):
             return ()
         return watching_flags(source)
-
-    def library(self, source: KernelSource) -> Recipe:
-        """Return the recipe of a library that registers the kernel for tensors on the CPU."""
-        signature = source.signature
-        return Recipe(
-            f"{signature.namespace}__{signature.name}__cuda_on_cpu",
-            generated=torch_adapter(source, "cpu"),
-            objects=[self.unit(source)],
-            what=f"{signature.qualname} (cuda, on the CPU)",
-            **self.beside(source),
-        )
 
 
 def flags_for_lines(what: str) -> tuple[str, ...]:
@@ -183,28 +219,8 @@ def watching_flags(source: KernelSource) -> tuple[str, ...]:
     return compiling.watching_flags(gcc=compilers.find_compiler(source.what).is_gcc)
 
 
-def _sanitizers(source: KernelSource) -> tuple[str, ...]:
-    return tuple(flag for flag in source.flags if flag.startswith(_SANITIZE))
-
-
-def runtime(sanitizers: tuple[str, ...], defines: tuple[str, ...] = ()) -> Path:
-    """Build the library that all emulated kernels share, and return its path.
-
-    Args:
-        sanitizers: flags that add sanitizers.
-        defines: flags that choose the size of a warp.
-    """
-    kind = "_".join(flag.removeprefix(_SANITIZE) for flag in sanitizers)
-    return Recipe(
-        f"opsmith_cuda_on_cpu{kind and '_'}{kind}",
-        generated={"emulation.cpp": compiling.runtime_source()},
-        include_dirs=[INCLUDE, compiling.RUNTIME],
-        # Backtraces need line numbers (-g1); more debug information would compile 25 % slower.
-        flags=("-O2", "-g1", *sanitizers, *defines),
-        link_libraries=sanitizers,
-        torch="none",
-        what="the emulation of CUDA",
-    ).build()
+def _sanitizers(flags: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(flag for flag in flags if flag.startswith(_SANITIZE))
 
 
 def linked_with(library: Path) -> tuple[str, ...]:
@@ -252,10 +268,6 @@ class BehindTorch(Emulation, TorchLibrary):
 
     device_key: str
 
-    @abstractmethod
-    def runtime(self) -> Path:
-        """Build the library that all emulated kernels share, and return its path."""
-
     def unit(self, source: KernelSource) -> Unit:
         """Return the unit of the rewritten source."""
         unit = super().unit(source)
@@ -264,14 +276,6 @@ class BehindTorch(Emulation, TorchLibrary):
         return replace(
             unit, defines=(*defines, "OPSMITH_WHOLE_TORCH") if whole else defines, full_torch=True
         )
-
-    def beside(self, source: KernelSource) -> LinkedWith:
-        """Return the options that link an adapter with the emulator's runtime."""
-        return {
-            "include_dirs": (INCLUDE,),
-            "defines": (),
-            "link_libraries": (*source.link_libraries, *linked_with(self.runtime())),
-        }
 
     def device_library(
         self, name: str, sources: tuple[Path, ...] = (), include_dirs: tuple[Path, ...] = ()
@@ -323,10 +327,6 @@ class _TorchCudaOnCpu(BehindTorch):
             full_torch=True,
         )
         return unit, (_BEFORE, registration_header(source))
-
-    def runtime(self) -> Path:
-        """Build the library that all emulated kernels share, and return its path."""
-        return runtime(())
 
 
 _TORCH_CUDA_ON_CPU = _TorchCudaOnCpu()

@@ -17,19 +17,19 @@ from emulators.cuda.rewriting import rewrite_launches
 from opsmith.compat.torch_dispatch import is_added, is_defined
 from opsmith.compat.torch_library import destroy
 from opsmith.errors import MissingDependencyError
-from opsmith.kernels.languages.cpp import Cpp, argument_header, explainer, torch_adapter
+from opsmith.kernels.languages.cpp import argument_header, explainer
 from opsmith.kernels.languages.emulated_cuda import (
     TORCH_INCLUDE,
     BehindTorch,
     Emulation,
+    KernelOnCpu,
     flags_for_lines,
-    linked_with,
     registration_header,
 )
 from opsmith.kernels.languages.torch_library import SelfRegistering, library_name
 from opsmith.kernels.toolchain import compilers
 from opsmith.kernels.toolchain.devices import DEVICES
-from opsmith.kernels.toolchain.recipe import LinkedWith, Recipe
+from opsmith.kernels.toolchain.recipe import Recipe
 from opsmith.kernels.toolchain.units import Generated, Unit
 from opsmith.system.files import source_text
 
@@ -47,6 +47,8 @@ _LAUNCH_HEADER = re.compile(r"\baclrtlaunch_\w+\.h\b")
 class _OnCpu(Emulation):
     """Do what both languages here do."""
 
+    include = INCLUDE
+
     def rewritten(self, code: OwnCode) -> str:
         """Return the source with its launches as calls."""
         return rewrite_launches(code)
@@ -63,6 +65,18 @@ class _OnCpu(Emulation):
                 f"{error.path.name}:{error.line}"
             ) from None
 
+    def runtime(self, flags: tuple[str, ...] = ()) -> Path:
+        """Build the library that all emulated kernels share, and return its path."""
+        del flags
+        return Recipe(
+            "opsmith_ascendc_on_cpu",
+            generated={"emulation.cpp": compiling.runtime_source()},
+            include_dirs=[*INCLUDE, *compiling.RUNTIME],
+            flags=("-O2", "-g1"),
+            torch="none",
+            what="the emulation of Ascend C",
+        ).build()
+
 
 def _launch_headers(source: KernelSource) -> Generated:
     """Return the headers that a project's build writes for `ACLRT_LAUNCH_KERNEL`, with nothing."""
@@ -74,21 +88,11 @@ def _flags(source: KernelSource) -> tuple[str, ...]:
     return (*compiling.FLAGS, *lines, *compiling.common_flags(source.flags))
 
 
-def _runtime() -> Path:
-    return Recipe(
-        "opsmith_ascendc_on_cpu",
-        generated={"emulation.cpp": compiling.runtime_source()},
-        include_dirs=[*INCLUDE, *compiling.RUNTIME],
-        flags=("-O2", "-g1"),
-        torch="none",
-        what="the emulation of Ascend C",
-    ).build()
-
-
-class AscendCOnCpu(_OnCpu, Cpp):
+class AscendCOnCpu(_OnCpu, KernelOnCpu):
     """The language Ascend C, emulated on the CPU."""
 
     name = "Ascend C on the CPU"
+    library_suffix = "ascendc_on_cpu"
 
     def plain(self, source: KernelSource) -> tuple[Unit, tuple[str, ...]]:
         """Return the unit of the source as it is, and the header to include first."""
@@ -102,25 +106,6 @@ class AscendCOnCpu(_OnCpu, Cpp):
             explain=explainer(source),
         )
         return unit, _BEGINS_WITH
-
-    def beside(self, source: KernelSource) -> LinkedWith:
-        """Return the options that link an adapter with the emulator's runtime."""
-        return {
-            "include_dirs": INCLUDE,
-            "defines": DEVICES["cpu"].compile_definitions,
-            "link_libraries": (*source.link_libraries, *linked_with(_runtime())),
-        }
-
-    def library(self, source: KernelSource) -> Recipe:
-        """Return the recipe of a library that registers the kernel for tensors on the CPU."""
-        signature = source.signature
-        return Recipe(
-            f"{signature.namespace}__{signature.name}__ascendc_on_cpu",
-            generated=torch_adapter(source, "cpu"),
-            objects=[self.unit(source)],
-            what=f"{signature.qualname} (npu, on the CPU)",
-            **self.beside(source),
-        )
 
 
 class _TorchAscendCOnCpu(_OnCpu, BehindTorch):
@@ -140,10 +125,6 @@ class _TorchAscendCOnCpu(_OnCpu, BehindTorch):
             full_torch=True,
         )
         return unit, (registration_header(source),)
-
-    def runtime(self) -> Path:
-        """Build the library that all emulated kernels share, and return its path."""
-        return _runtime()
 
     def load(self, source: KernelSource, path: Path) -> Library:
         """Load the library, beside PyTorch's device for NPUs on the CPU."""
