@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
@@ -72,10 +72,7 @@ def changes(now: Benchmark, before: Benchmark) -> list[Change]:
         ratio = statistics.median(mine) / statistics.median(theirs)
         found.append(Change(one, ratio, mann_whitney(mine, theirs), absolute))
     adjusted = holm([change.p for change in found])
-    return [
-        Change(change.figure, change.ratio, p, change.absolute)
-        for change, p in zip(found, adjusted, strict=True)
-    ]
+    return [replace(change, p=p) for change, p in zip(found, adjusted, strict=True)]
 
 
 def _beside_reference(figure: Figure) -> bool:

@@ -16,8 +16,7 @@ from opsmith.checks import harness
 from opsmith.kernels import Recipe, adapters, kernel_source
 from opsmith.kernels.codegen.cpp_names import entry_symbol
 from opsmith.signature import Signature, signature_of
-from opsmith.targets.aotinductor import shims
-from opsmith.targets.aotinductor.libraries import Plan
+from opsmith.targets.aotinductor.libraries import Plan, shim
 from opsmith.targets.hosted import library as hosted
 from opsmith.targets.jax import library as jax
 from opsmith.targets.onnxruntime import library as onnxruntime
@@ -42,7 +41,7 @@ SIGNATURE = signature_of(
 SOURCE = kernel_source(SIGNATURE, "cpu", Path("everything.cpp"), strided=True)
 ADAPTERS = {
     "torch": adapters.torch_adapter(SIGNATURE, "cpu", True),
-    "aotinductor": shims.source(SIGNATURE, "cpu", True, "tag"),
+    "aotinductor": shim(SOURCE, "tag"),
     "onnxruntime": onnxruntime.adapter(SOURCE),
     "jax": jax.adapter(SOURCE),
     "hosted": hosted.adapter(SOURCE),

@@ -45,15 +45,11 @@ def out(trial: Trial) -> None:
         for what, memory in _memory(right):
             returned = write(case.make(device), memory)
             if [id(one) for one in returned] != [id(one) for one in memory]:
-                raise Failure(
-                    f"{what}: returned other tensors than it was given", code="OPS-OUT-VARIANT"
-                )
+                raise Failure(f"{what}: returned other tensors than it was given", code=_CODE)
             found = difference(memory, right, names)
             # A kernel whose equal calls differ is told of by the row `determinism`.
             if found and not difference(trial.run(case.make(device)), right, names):
-                raise Failure(
-                    f"{what}: gave other bits than a call: {found}", code="OPS-OUT-VARIANT"
-                )
+                raise Failure(f"{what}: gave other bits than a call: {found}", code=_CODE)
         for what, place, wrong in _wrong(right):
             memory = [*right[:place], wrong, *right[place + 1 :]]
             try:

@@ -1,4 +1,11 @@
-"""Build the operator libraries of an artifact, and decide how compiled code calls each kernel."""
+"""Build the operator libraries of an artifact, and decide how compiled code calls each kernel.
+
+Inductor calls an operator in ``aot_inductor.custom_ops_to_c_shims`` by a C function, the shim,
+whose declaration is given as text: without the dispatcher. Inductor defines how each argument is
+passed, and the function's name: ``aoti_torch_<device>_<operator>``, without the namespace. The
+declarations here bind that name to a symbol of opsmith's own, which is unique to this operator and
+this build of it.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +29,36 @@ from opsmith.kernels.toolchain.audit import dynamic_symbols
 from opsmith.operators import Operator
 from opsmith.operators.dispatch.gates import argument_gate
 from opsmith.signature.parameters import TensorListType
-from opsmith.targets.aotinductor import shims
 from opsmith.targets.aotinductor.definitions import definitions
 from opsmith.targets.exporting.artifact import OperatorUse
 
 FOLDER = "libraries"
-DEFINITION = Path(__file__).with_name("definition.cpp.j2")
+_HERE = Path(__file__).parent
+DEFINITION = _HERE / "definition.cpp.j2"
+_SHIM = _HERE / "shim.cpp.j2"
+_INCLUDE = _HERE / "include"
 
 # Characters that need no escape in a C++ string literal.
 _PLAIN = re.compile(r'[^"\\\x00-\x1f\x7f-\U0010ffff]*')
+
+# How inductor passes an argument, by its type in the kernel's struct. A sequence is followed by its
+# count.
+_PASSED = {
+    "const opsmith::DLTensor*": "AtenTensorHandle",
+    "opsmith::DLTensor*": "AtenTensorHandle",
+    "opsmith::raw_tensors": "const AtenTensorHandle*",
+    "opsmith::written_tensors": "const AtenTensorHandle*",
+    "opsmith::raw_string": "const char*",
+    "opsmith::raw_ints": "const int64_t*",
+    "opsmith::raw_floats": "const double*",
+    "opsmith::raw_bools": "const int32_t*",
+    "opsmith::raw_optional_int": "int64_t",
+    "opsmith::raw_optional_float": "double",
+    "opsmith::raw_optional_bool": "int32_t",
+    "int64_t": "int64_t",
+    "double": "double",
+    "uint8_t": "int32_t",
+}
 
 
 @dataclass(frozen=True)
@@ -61,7 +89,7 @@ class Plan:
 
     Attributes:
         proxy: why compiled code must call through the dispatcher; empty for a direct call.
-        tag: identifier of this build of the kernel; see `shims.symbol`.
+        tag: identifier of this build of the kernel; see `_symbol`.
         files: the libraries with their `LibraryEntry.call`, in loading order.
     """
 
@@ -85,8 +113,18 @@ class Plan:
 
     @property
     def declaration(self) -> str:
-        """Return the C declaration of the shim."""
-        return shims.declaration(self.operator.signature, self.device, self.tag)
+        """Return the C declaration of the shim, for ``custom_ops_to_c_shims``."""
+        signature = self.source.signature
+        arguments = adapters.arguments_of(signature)
+        types = [type_ for argument in arguments for type_, _ in _passed(argument)]
+        types += ["AtenTensorHandle*"] * len(signature.results)
+        if not signature.results:
+            types.append("void*")  # Inductor passes a null pointer in place of the result.
+        function = function_name(signature.qualname, self.device)
+        return (
+            f"AOTITorchError {function}({', '.join(types)}) "
+            f"__asm__({adapters.quote(_symbol(self.source, self.tag))})"
+        )
 
     def build(self) -> None:
         """Build the libraries, or find them in the cache.
@@ -126,7 +164,7 @@ class Plan:
             self._generated(),
             torch="stable",
             what=what,
-            include_dirs=[shims.INCLUDE],
+            include_dirs=[_INCLUDE],
         )
         self.files.append((path, "direct"))
 
@@ -134,14 +172,53 @@ class Plan:
         source, signature = self.source, self.operator.signature
 
         def render() -> dict[str, str]:
-            shim = shims.source(signature, self.device, source.strided, self.tag)
             files = adapters.kernel_files(signature)
-            return {**files, f"{signature.name}_shim_{self.device}.cpp": shim}
+            file = f"{signature.name}_shim_{self.device}.cpp"
+            return {**files, file: shim(source, self.tag)}
 
         key = kernels.generated_key(
             signature, self.device, source.strided, self.tag, _shim_digest().hex()
         )
         return kernels.Generated(key, render)
+
+
+def _symbol(source: kernels.KernelSource, tag: str) -> str:
+    """Return the symbol that the shim's library exports."""
+    signature = source.signature
+    return f"opsmith_shim__{signature.namespace}__{signature.name}__{source.device}__{tag}"
+
+
+def shim(source: kernels.KernelSource, tag: str) -> str:
+    """Generate the C++ source that defines the shim around the kernel's entry point.
+
+    Args:
+        tag: identifier of this build of the kernel.
+    """
+    signature = source.signature
+    passed = {a.name: _passed(a) for a in adapters.arguments_of(signature)}
+    given = [pair for pairs in passed.values() for pair in pairs]
+    given += [("AtenTensorHandle*", f"ret_{result.name}") for result in signature.results]
+    if not signature.results:
+        given.append(("[[maybe_unused]] void*", "ret_none"))
+    return adapters.source(
+        _SHIM,
+        signature,
+        source.device,
+        strided=source.strided,
+        symbol=_symbol(source, tag),
+        given={name: [local for _, local in pairs] for name, pairs in passed.items()},
+        declared=[f"{type_} {local}" for type_, local in given],
+        passed=[local for _, local in given],
+    )
+
+
+def _passed(argument: adapters.Argument) -> list[tuple[str, str]]:
+    """Return the C types and names by which compiled code passes an argument."""
+    type_, given = _PASSED[argument.type], f"in_{argument.name}"
+    if argument.optional:
+        type_ = f"{type_}*" if type_.startswith("const ") else f"const {type_}*"
+    several = argument.parameter.is_tensor_list or argument.parameter.is_sequence
+    return [(type_, given), *([("int64_t", f"{given}_count")] if several else [])]
 
 
 def plan(operators: Mapping[Operator, Sequence[Node]], *, direct: bool = True) -> list[Plan]:
@@ -260,7 +337,7 @@ def refuse_python(library: Path, what: str) -> None:
 
 
 def _shim_digest() -> bytes:
-    files = [shims.TEMPLATE, Path(shims.__file__), *sorted(shims.INCLUDE.rglob("*.h"))]
+    files = [_SHIM, Path(__file__), *sorted(_INCLUDE.rglob("*.h"))]
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).digest()
 
 
