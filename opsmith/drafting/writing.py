@@ -102,7 +102,7 @@ def operator(draft: Draft, name: str, overload: OpOverload) -> str:
         "",
         *cases(draft, short),
     ]
-    return file([draft], name, [f"import {one}  # noqa: F401" for one in draft.modules], lines)
+    return file(draft, name, [f"import {one}  # noqa: F401" for one in draft.modules], lines)
 
 
 def function(draft: Draft, module: str, name: str) -> str:
@@ -117,38 +117,29 @@ def function(draft: Draft, module: str, name: str) -> str:
         "",
         *cases(draft, short),
     ]
-    return file([draft], f"{name} of {module}", [f"from {module} import {name}"], lines)
+    return file(draft, f"{name} of {module}", [f"from {module} import {name}"], lines)
 
 
-def file(
-    drafts: Sequence[Draft],
-    what: str,
-    imports: Sequence[str],
-    lines: Sequence[str],
-    notes: Sequence[str] = (),
-) -> str:
+def file(draft: Draft, what: str, imports: Sequence[str], lines: Sequence[str]) -> str:
     """Return the text of the whole file.
 
     Args:
-        drafts: the operators that the file declares.
         what: the name of the operator or package, for the first line.
-        notes: remarks to the reader at the top of the file.
     """
     text = "\n".join(lines)
-    notes = list(notes)
-    left_out = [name for draft in drafts for name in draft.subject.left_out]
-    if left_out:
-        notes.append(f"Left at their defaults: {', '.join(left_out)}.")
-    if not all(draft.sampled for draft in drafts):
+    notes = []
+    if draft.subject.left_out:
+        notes.append(f"Left at their defaults: {', '.join(draft.subject.left_out)}.")
+    if not draft.sampled:
         notes.append(
             "Its own cases alone are checked, as not all that its values may be was found. Say it "
             "with Index, Between and the like, then leave out only=True."
         )
-    notes += [note for draft in drafts for note in draft.means.notes]
+    notes += draft.means.notes
     title = f"{what}, as calls of it show it to be: see what fits, and edit the rest."
     paragraphs = [title, *(textwrap.fill(note, 96, break_on_hyphens=False) for note in notes)]
     opening = ['"""' + "\n\n".join(paragraphs) + ('\n"""' if notes else '"""')]
-    return "\n".join([*opening, "", *_imports(text, drafts[0], imports), "", "", text, ""])
+    return "\n".join([*opening, "", *_imports(text, draft, imports), "", "", text, ""])
 
 
 def _function(draft: Draft, name: str) -> list[str]:
