@@ -4,60 +4,17 @@
 #pragma once
 
 #include <opsmith/kernel.h>
-#include <opsmith/vec.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <span>
-#include <type_traits>
+
+#include "../vectors.h"
 
 namespace bev {
 
 // Half types are added up in float, beside the output.
-template <typename T>
-using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
-template <typename T>
-inline constexpr bool kInPlace = std::is_same_v<T, Sum<T>>;
-
-// Neighbouring channels in one register. A vector type and not an array: of an array, GCC's
-// unroll-and-jam makes a loop that keeps the sums in memory, five times slower.
-template <typename T>
-using Lanes = opsmith::Vec<Sum<T>, opsmith::lanes<Sum<T>>>;
-template <typename T>
-inline constexpr int kLanes = Lanes<T>::lanes;
-
-// Reads kLanes<T> elements.
-template <typename T>
-inline Lanes<T> load(const T* from) {
-  if constexpr (kInPlace<T>) {
-    return Lanes<T>::load(from);
-  } else {
-    // The compiler converts neither half type by vectors from their classes.
-    typedef uint32_t Bits __attribute__((vector_size(opsmith::vector_bytes)));
-    typedef uint16_t Halves __attribute__((vector_size(opsmith::vector_bytes / 2)));
-    Lanes<T> lanes;
-    Halves halves;
-    std::memcpy(&halves, from, sizeof halves);
-    Bits bits = __builtin_convertvector(halves, Bits);
-    if constexpr (std::is_same_v<T, opsmith::bfloat16>) {
-      bits <<= 16;
-      std::memcpy(&lanes, &bits, sizeof lanes);
-    } else {
-      // Exponent and mantissa move to their places; the product makes up for the other bias, also
-      // for subnormal numbers. Infinity and NaN need the full exponent.
-      const Bits magnitude = (bits & 0x7fff) << 13;
-      std::memcpy(&lanes, &magnitude, sizeof lanes);
-      lanes *= 0x1p112f;
-      Bits scaled;
-      std::memcpy(&scaled, &lanes, sizeof scaled);
-      const Bits special = reinterpret_cast<Bits>((bits & 0x7c00) == 0x7c00) & 0x7f800000;
-      bits = scaled | special | ((bits & 0x8000) << 16);
-      std::memcpy(&lanes, &bits, sizeof lanes);
-    }
-    return lanes;
-  }
-}
+using gallery::kInPlace, gallery::kLanes, gallery::Lanes, gallery::load, gallery::Sum;
 
 // sums[c] += scale * row[c] for c in [0, count).
 template <typename T>

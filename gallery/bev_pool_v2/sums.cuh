@@ -4,34 +4,18 @@
 #include <opsmith/cuda.h>
 
 #include <cstdint>
-#include <type_traits>
 
+#include "../packs.cuh"
 #include "../segments.cuh"
 
 namespace bev {
 
-using gallery::kThreads, gallery::Segments;
+using gallery::are_aligned, gallery::kPack, gallery::kThreads, gallery::Pack, gallery::Segments,
+    gallery::Sum;
 
 inline Segments segments(const opsmith::Context& ctx, const int32_t* rows, int64_t points,
                          int64_t count) {
   return gallery::Segmenter(ctx, points, count)(rows, points);
-}
-
-// Half types are added up in float.
-template <typename T>
-using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
-
-// As many elements as one load takes.
-template <typename T, int kCount>
-struct alignas(sizeof(T) * kCount) Pack {
-  T items[kCount];
-};
-template <typename T>
-inline constexpr int kPack = 16 / sizeof(T);
-
-template <typename... Pointers>
-bool are_aligned(Pointers... pointers) {
-  return ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);
 }
 
 static __global__ void count_holders(const int32_t* starts, const int32_t* lengths,

@@ -1,6 +1,7 @@
 """`norms::rms_norm`."""
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Float
@@ -58,6 +59,25 @@ def rms_norm_backward(
 
 
 rms_norm.register_kernel("cpu", source="rms_norm.cpp")
+rms_norm.register_kernel("cuda", source="rms_norm.cu")
 rms_norm.register_kernel("npu", source="rms_norm_npu.cpp", language="ascendc")
 rms_norm_backward.register_kernel("cpu", source="rms_norm.cpp")
+rms_norm_backward.register_kernel("cuda", source="rms_norm.cu")
 rms_norm.register_backward(rms_norm_backward, grads={"x": 0, "weight": 1})
+
+
+@rms_norm.register_cases
+def _cases(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
+    generator = torch.Generator().manual_seed(seed)
+    # Rows that fill vectors exactly, with a rest, and not at all; one row, and one of many columns.
+    for shape in ((3, 64), (2, 2, 83), (5,), (70, 4), (1, 1040)):
+        x = torch.randn(shape, generator=generator).to(dtype)
+        weight = torch.randn(shape[-1], generator=generator).to(dtype)
+        yield {"x": x, "weight": weight, "eps": 1e-5}
+
+
+@rms_norm_backward.register_cases
+def _backward_cases(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
+    generator = torch.Generator().manual_seed(seed + 1)
+    for case in _cases(dtype, seed):
+        yield {"grad": torch.randn(case["x"].shape, generator=generator).to(dtype), **case}

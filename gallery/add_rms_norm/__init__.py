@@ -1,0 +1,1 @@
+"""`norms::add_rms_norm` and its backward."""

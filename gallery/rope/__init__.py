@@ -1,0 +1,1 @@
+"""`llm::rope` and its backward."""

@@ -1,0 +1,1 @@
+"""`llm::swiglu` and its backward."""
