@@ -35,7 +35,7 @@ QUICK = ("--quick",)
 OPERATORS = {
     "template": (None, QUICK),
     "bev_pool_v2": (ROOT / "gallery/bev_pool_v2/bev_pool_v2.py", QUICK),
-    "swiglu": (ROOT / "examples/todays_operators/swiglu.py", QUICK),
+    "swiglu": (ROOT / "gallery/swiglu/swiglu.py", QUICK),
     "soft_dtw": (ROOT / "examples/todays_operators/soft_dtw.py", QUICK),
     "identity_conv (CUDA alone)": (
         ROOT / "gallery/identity_conv/identity_conv.py",

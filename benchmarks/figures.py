@@ -19,17 +19,24 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 KEPT = Path(__file__).with_suffix(".json")
-PAGES = tuple(
-    ROOT / name
-    for name in (
-        "README.md",
-        "README.zh.md",
-        "docs/index.md",
-        "docs/explanation/performance.md",
-    )
-)
 #: A figure of a page: its name, and how it is shown.
 FIGURE = re.compile(r"<!--=([a-z][\w/-]*)-->(.*?)<!--/-->")
+PAGES = (
+    *(
+        ROOT / name
+        for name in (
+            "README.md",
+            "README.zh.md",
+            "docs/index.md",
+            "docs/explanation/performance.md",
+        )
+    ),
+    *(
+        page
+        for page in sorted(ROOT.glob("gallery/*/README.md"))
+        if FIGURE.search(page.read_text(encoding="utf-8"))
+    ),
+)
 #: The section of what the sources say, and no benchmark.
 COUNTED = "counted"
 

@@ -11,9 +11,14 @@
 
 namespace gallery {
 
-inline constexpr int kBlock = 256;  // threads
+inline constexpr int kBlock = 256;  // threads, at most
 
-// What all threads of a block of kBlock have together; each of them gets it.
+// As many threads as a row of `items` keeps busy, whole warps.
+inline unsigned threads_for(int64_t items) {
+  return static_cast<unsigned>(std::clamp<int64_t>((items + 31) / 32 * 32, 32, kBlock));
+}
+
+// What all threads of a block of whole warps have together; each of them gets it.
 template <typename S>
 __device__ S block_sum(S own) {
   __shared__ S sums[kBlock / 32];
@@ -22,7 +27,7 @@ __device__ S block_sum(S own) {
   if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = own;
   __syncthreads();
   S sum = sums[0];
-  for (int warp = 1; warp < kBlock / 32; ++warp) sum += sums[warp];
+  for (int warp = 1; warp < static_cast<int>(blockDim.x / 32); ++warp) sum += sums[warp];
   return sum;
 }
 
@@ -58,13 +63,13 @@ void sum_rows(const opsmith::Context& ctx, F term, int64_t rows, int64_t columns
   if (columns == 0) return;
   const int64_t each = std::max<int64_t>(64, (rows + 255) / 256);
   const int64_t count = (rows + each - 1) / each;
-  const unsigned blocks = opsmith::blocks_for(columns, kBlock);
+  const unsigned threads = threads_for(columns), blocks = opsmith::blocks_for(columns, threads);
   S* parts = ctx.scratch<S>(count * columns).data();
   if (count > 0) {
-    opsmith::launch(ctx, detail::add_part<S, F>, dim3(blocks, static_cast<unsigned>(count)), kBlock,
-                    0, term, rows, columns, each, parts);
+    opsmith::launch(ctx, detail::add_part<S, F>, dim3(blocks, static_cast<unsigned>(count)),
+                    threads, 0, term, rows, columns, each, parts);
   }
-  opsmith::launch(ctx, detail::add_parts<S, T>, blocks, kBlock, 0, parts, count, columns, out);
+  opsmith::launch(ctx, detail::add_parts<S, T>, blocks, threads, 0, parts, count, columns, out);
 }
 
 }  // namespace gallery

@@ -24,6 +24,13 @@ MODULES = (
     "gallery.my_add.my_add",
     "gallery.bev_pool_v2.bev_pool_v2",
     "gallery.deform_conv2d.deform_conv2d",
+    "gallery.swiglu.swiglu",
+    "gallery.rope.rope",
+    "gallery.rms_norm.rms_norm",
+    "gallery.add_rms_norm.add_rms_norm",
+    "gallery.segment_reduce.segment_reduce",
+    "gallery.nms.nms",
+    "gallery.moe_gating.moe_gating",
     "published",
 )
 

@@ -11,7 +11,7 @@
 
 namespace norms {
 
-using gallery::kBlock, gallery::kPack, gallery::Pack, gallery::Sum;
+using gallery::kPack, gallery::Pack, gallery::Sum;
 
 inline unsigned blocks_of_rows(int64_t rows) { return opsmith::blocks_for(rows, 1); }
 
@@ -26,7 +26,7 @@ template <typename T, int kCount, bool kAdds>
 __global__ void scale(const T* x, T* total, const T* weight, int64_t rows, int64_t columns,
                       Sum<T> eps, T* out) {
   using Elements = Pack<T, kCount>;
-  const int64_t step = int64_t{kBlock} * kCount;
+  const int64_t step = int64_t{blockDim.x} * kCount;
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const int64_t at = row * columns;
     const T* values = kAdds ? total + at : x + at;
@@ -68,7 +68,8 @@ void launch_scale(const opsmith::Context& ctx, const T* x, T* total, const T* we
   const bool whole =
       columns % kPack<T> == 0 && gallery::are_aligned(x, static_cast<const T*>(total), weight, out);
   opsmith::launch(ctx, whole ? scale<T, kPack<T>, kAdds> : scale<T, 1, kAdds>, blocks_of_rows(rows),
-                  kBlock, 0, x, total, weight, rows, columns, static_cast<Sum<T>>(eps), out);
+                  gallery::threads_for(whole ? columns / kPack<T> : columns), 0, x, total, weight,
+                  rows, columns, static_cast<Sum<T>>(eps), out);
 }
 
 template <typename T>
@@ -77,7 +78,7 @@ __global__ void scale_backward(const T* grad, const T* x, const T* weight, const
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const int64_t at = row * columns;
     Sum<T> squares = 0, inner = 0;
-    for (int64_t c = threadIdx.x; c < columns; c += kBlock) {
+    for (int64_t c = threadIdx.x; c < columns; c += blockDim.x) {
       const auto value = static_cast<Sum<T>>(x[at + c]);
       squares += value * value;
       inner += static_cast<Sum<T>>(grad[at + c]) * static_cast<Sum<T>>(weight[c]) * value;
@@ -86,7 +87,7 @@ __global__ void scale_backward(const T* grad, const T* x, const T* weight, const
     const Sum<T> mean = gallery::block_sum(inner) / static_cast<Sum<T>>(columns);
     const Sum<T> slope = factor * factor * factor * mean;
     if (threadIdx.x == 0) scales[row] = factor;
-    for (int64_t c = threadIdx.x; c < columns; c += kBlock) {
+    for (int64_t c = threadIdx.x; c < columns; c += blockDim.x) {
       Sum<T> result = factor * static_cast<Sum<T>>(grad[at + c]) * static_cast<Sum<T>>(weight[c]) -
                       slope * static_cast<Sum<T>>(x[at + c]);
       if (more != nullptr) result += static_cast<Sum<T>>(more[at + c]);
@@ -116,8 +117,8 @@ void launch_scale_backward(const opsmith::Context& ctx, int64_t rows, int64_t co
   if (columns == 0) return;
   Sum<T>* scales = ctx.scratch<Sum<T>>(rows).data();
   if (rows > 0) {
-    opsmith::launch(ctx, scale_backward<T>, blocks_of_rows(rows), kBlock, 0, grad, x, weight, more,
-                    rows, columns, static_cast<Sum<T>>(eps), scales, of_x);
+    opsmith::launch(ctx, scale_backward<T>, blocks_of_rows(rows), gallery::threads_for(columns), 0,
+                    grad, x, weight, more, rows, columns, static_cast<Sum<T>>(eps), scales, of_x);
   }
   gallery::sum_rows<Sum<T>>(ctx, OfWeight<T>{grad, x, scales, columns}, rows, columns, of_weight);
 }

@@ -1,0 +1,291 @@
+"""The gallery's operators against PyTorch, eager and compiled, and against the machine's limit.
+
+At sizes that networks have, in float32 and bfloat16, forward, and with backward. Contestants
+take turns. The limit is the time in which a copy moves as many bytes as the operator has to: each
+argument read once, each result written once; its bandwidth is measured in the same rounds.
+
+    python benchmarks/gallery.py                 every operator
+    python benchmarks/gallery.py swiglu rope     these
+    python benchmarks/gallery.py --table rope    print the rows for an operator's README
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import importlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import figures
+import torch
+from rich.console import Console
+from rich.table import Table
+from sampling import Timings, machine
+from torch import Tensor
+from torch.nn import functional
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+Call = Callable[..., Any]
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+#: Bytes of what is copied: beyond every cache.
+COPIED = 1 << 28
+
+
+@dataclass(frozen=True)
+class Contest:
+    """An operator, what PyTorch's users write in its place, and arguments."""
+
+    size: str
+    theirs: Call
+    arguments: Callable[[torch.dtype], tuple[Any, ...]]
+    #: The arguments that a gradient is taken for, by place.
+    leaves: tuple[int, ...] = ()
+    #: The arguments that are written, by place.
+    written: tuple[int, ...] = ()
+    #: Whether it passes over its memory once, in one graph; loops over data do not.
+    passes_once: bool = True
+
+
+def swiglu(x: Tensor) -> Tensor:
+    gate, value = x.chunk(2, dim=-1)
+    return functional.silu(gate) * value
+
+
+def rope(x: Tensor, positions: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    cos, sin = cos[positions].unsqueeze(-2), sin[positions].unsqueeze(-2)
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+
+
+def rope_arguments(dtype: torch.dtype) -> tuple[Any, ...]:
+    from gallery.rope.rope import tables
+
+    return (
+        torch.randn(1024, 32, 128, dtype=dtype),
+        torch.arange(1024),
+        *tables(4096, 64, 1e4, dtype),
+    )
+
+
+def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
+    return functional.rms_norm(x, x.shape[-1:], weight, 1e-6)
+
+
+def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor) -> Tensor:
+    residual += x
+    return functional.rms_norm(residual, x.shape[-1:], weight, 1e-6)
+
+
+def segment_reduce(x: Tensor, offsets: Tensor) -> Tensor:
+    return torch.segment_reduce(x, "sum", offsets=offsets, axis=0, initial=0)
+
+
+def segment_arguments(dtype: torch.dtype) -> tuple[Any, ...]:
+    """A graph of 100,000 edges with 64 channels, edges by their target, degrees as they come."""
+    targets = torch.randint(10_000, (100_000,))
+    offsets = functional.pad(targets.bincount(minlength=10_000).cumsum(0), (1, 0))
+    return torch.randn(100_000, 64, dtype=dtype), offsets
+
+
+def nms(boxes: Tensor, scores: Tensor) -> Tensor:
+    """As it is written without torchvision: the matrix of all overlaps, then box after box."""
+    order = scores.argsort(descending=True)
+    x1, y1, x2, y2 = boxes[order].unbind(1)
+    areas = (x2 - x1) * (y2 - y1)
+    width = (torch.minimum(x2[:, None], x2) - torch.maximum(x1[:, None], x1)).clamp_(min=0)
+    height = (torch.minimum(y2[:, None], y2) - torch.maximum(y1[:, None], y1)).clamp_(min=0)
+    both = width * height
+    overlaps = both / (areas[:, None] + areas - both) > 0.5
+    stays = torch.ones_like(order, dtype=torch.bool)
+    for place in range(len(order)):
+        if stays[place]:
+            stays[place + 1 :] &= ~overlaps[place, place + 1 :]
+    return order[stays]
+
+
+def nms_arguments(dtype: torch.dtype) -> tuple[Any, ...]:
+    from gallery.nms.nms import boxes_of
+
+    return tuple(boxes_of(2000, dtype=dtype).values())
+
+
+def moe_gating(logits: Tensor, k: int) -> tuple[Tensor, ...]:
+    values, experts = logits.topk(k, dim=1)
+    flat = experts.reshape(-1)
+    offsets = functional.pad(flat.bincount(minlength=logits.shape[1]).cumsum(0), (1, 0))
+    choices = flat.argsort(stable=True)
+    return values.softmax(1), experts.int(), offsets.int(), choices.int()
+
+
+def normal(*shapes: tuple[int, ...]) -> Callable[[torch.dtype], tuple[Any, ...]]:
+    return lambda dtype: tuple(torch.randn(shape, dtype=dtype) for shape in shapes)
+
+
+CONTESTS = {
+    "swiglu": Contest("1,024 × 2 · 11,008", swiglu, normal((1024, 22016)), (0,)),
+    "rope": Contest("1,024 × 32 × 128", rope, rope_arguments, (0,)),
+    "rms_norm": Contest("2,048 × 4,096", rms_norm, normal((2048, 4096), (4096,)), (0, 1)),
+    "add_rms_norm": Contest(
+        "2,048 × 4,096",
+        add_rms_norm,
+        normal((2048, 4096), (2048, 4096), (4096,)),
+        written=(1,),
+    ),
+    "segment_reduce": Contest(
+        "100,000 × 64 in 10,000 segments", segment_reduce, segment_arguments, (0,)
+    ),
+    "moe_gating": Contest(
+        "4,096 tokens, 8 of 128 experts",
+        moe_gating,
+        lambda dtype: (torch.randn(4096, 128, dtype=dtype), 8),
+        passes_once=False,
+    ),
+    "nms": Contest("2,000 boxes", nms, nms_arguments, passes_once=False),
+}
+
+
+def passes(contest: Contest) -> Iterator[str]:
+    yield "forward"
+    if contest.leaves:
+        yield "and backward"
+
+
+def bound(
+    call: Call, contest: Contest, arguments: tuple[Any, ...], way: str
+) -> Callable[[], object]:
+    """Return a call without arguments: forward, or with the gradients of the leaves too."""
+    if way == "forward":
+
+        def forward() -> object:
+            with torch.no_grad():
+                return call(*arguments)
+
+        return forward
+    given = list(arguments)
+    for at in contest.leaves:
+        given[at] = given[at].detach().requires_grad_()
+    leaves = [given[at] for at in contest.leaves]
+    grad = torch.randn_like(call(*given))
+
+    def forward_and_backward() -> object:
+        return torch.autograd.grad(call(*given), leaves, grad)
+
+    return forward_and_backward
+
+
+def moved(contest: Contest, arguments: tuple[Any, ...], result: Tensor, way: str) -> int:
+    """Count the bytes that cannot but be moved: rows of tables are counted as what is taken."""
+    sizes = [one.nbytes for one in arguments if isinstance(one, Tensor)]
+    total = sum(min(size, result.nbytes * 2) for size in sizes) + result.nbytes
+    total += sum(sizes[at] for at in contest.written)
+    if way == "forward":
+        return total
+    # The arguments again, the result's gradient, and the gradients of the leaves.
+    return total + sum(sizes) + result.nbytes + sum(sizes[at] for at in contest.leaves)
+
+
+def race(contestants: dict[str, Callable[[], object]], rounds: int, calls: int) -> Timings:
+    """Time the contestants in turn, each by the fastest of some calls: others use the cores too."""
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for round_ in range(rounds + 1):
+        for name, call in contestants.items():
+            spent = []
+            for _ in range(calls):
+                started = time.perf_counter()
+                call()
+                spent.append(time.perf_counter() - started)
+            if round_ > 0:
+                seconds[name].append(min(spent))
+    return Timings(seconds)
+
+
+def measured(name: str, options: argparse.Namespace) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield what each pass in each dtype takes, as figures."""
+    contest = CONTESTS[name]
+    ours: Call = getattr(importlib.import_module(f"gallery.{name}.{name}"), name)
+    source, target = torch.ones(COPIED // 4), torch.empty(COPIED // 4)
+    for dtype_name, dtype in DTYPES.items():
+        arguments = contest.arguments(dtype)
+        result = contest.theirs(*copy.deepcopy(arguments))
+        calls = {
+            "opsmith": ours,
+            "eager": contest.theirs,
+            "compiled": torch.compile(contest.theirs),
+        }
+        for way in passes(contest):
+            contestants = {who: bound(call, contest, arguments, way) for who, call in calls.items()}
+            contestants["copy"] = lambda: target.copy_(source)
+            times = race(contestants, options.rounds, options.calls)
+            row = {"time": figures.seconds(times.median("opsmith"))}
+            if contest.passes_once:
+                size = moved(contest, arguments, result, way)
+                # A copy reads and writes.
+                limit = times.ratio("copy", "opsmith") * size / (2 * COPIED)
+                row["limit"] = f"{100 * limit:.0f} %"
+            row |= {who: figures.digits(times.ratio(who, "opsmith")) for who in calls}
+            del row["opsmith"]
+            yield f"{dtype_name}, {way}", row
+
+
+def names(name: str, label: str) -> dict[str, str]:
+    """The names of the figures of a row."""
+    place = f"{name}/{label.replace(', and ', '-').replace(', ', '-')}"
+    once = CONTESTS[name].passes_once
+    columns = ("time", "limit", "eager", "compiled") if once else ("time", "eager")
+    return {column: f"{place}/{column}" for column in columns}
+
+
+def rows(name: str) -> str:
+    """The table of an operator's README, its figures yet to be filled in."""
+    contest = CONTESTS[name]
+    shown = {"limit": "of the limit", "compiled": "beside `torch.compile`", "eager": "beside eager"}
+    columns = names(name, "")
+    head = [contest.size, *(shown.get(column, column) for column in columns)]
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    for dtype in DTYPES:
+        for way in passes(contest):
+            cells = [
+                f"<!--={one}-->–<!--/-->{' ×' * (column in ('eager', 'compiled'))}"
+                for column, one in names(name, f"{dtype}, {way}").items()
+            ]
+            lines.append(f"| {' | '.join([f'{dtype}, {way}', *cells])} |")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="OPERATOR")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--calls", type=int, default=3)
+    parser.add_argument("--table", action="store_true")
+    options = parser.parse_args(arguments)
+    chosen = options.names or list(CONTESTS)
+    if options.table:
+        print("\n\n".join(rows(name) for name in chosen))
+        return
+    table = Table("operator", "pass", "time", "of the limit", "beside eager", "beside compiled")
+    script = Path(__file__)
+    kept = json.loads(figures.KEPT.read_text(encoding="utf-8")).get(script.name, {})
+    found: dict[str, str] = dict(kept.get("figures", {}))
+    for name in chosen:
+        for label, row in measured(name, options):
+            table.add_row(name, label, *row.values())
+            found.update({one: row[column] for column, one in names(name, label).items()})
+            figures.keep(__file__, machine(), found)
+    console = Console(width=100)
+    console.print(table)
+    console.print("Beside eager and compiled: how many times as long they take.")
+    console.print(machine())
+
+
+if __name__ == "__main__":
+    main()

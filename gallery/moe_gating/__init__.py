@@ -1,0 +1,1 @@
+"""`llm::moe_gating`."""

@@ -1,0 +1,1 @@
+"""`graphs::segment_reduce` and its backward."""
