@@ -125,6 +125,15 @@ def moe_gating(logits: Tensor, k: int) -> tuple[Tensor, ...]:
     return values.softmax(1), experts.int(), offsets.int(), choices.int()
 
 
+def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    return functional.cross_entropy(hidden @ weight.t(), targets, reduction="none")
+
+
+def words(dtype: torch.dtype) -> tuple[Any, ...]:
+    targets = torch.randint(32_000, (384,))
+    return torch.randn(384, 512, dtype=dtype), torch.randn(32_000, 512, dtype=dtype) / 20, targets
+
+
 def normal(*shapes: tuple[int, ...]) -> Callable[[torch.dtype], tuple[Any, ...]]:
     return lambda dtype: tuple(torch.randn(shape, dtype=dtype) for shape in shapes)
 
@@ -141,6 +150,13 @@ CONTESTS = {
     ),
     "segment_reduce": Contest(
         "100,000 × 64 in 10,000 segments", segment_reduce, segment_arguments, (0,)
+    ),
+    "linear_cross_entropy": Contest(
+        "384 tokens, 32,000 words, 512 columns",
+        linear_cross_entropy,
+        words,
+        (0, 1),
+        passes_once=False,
     ),
     "moe_gating": Contest(
         "4,096 tokens, 8 of 128 experts",

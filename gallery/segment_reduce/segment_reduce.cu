@@ -42,19 +42,19 @@ __global__ void reduce_backward(const T* grad, const T* x, const T* result, cons
   if (item >= segments * columns) return;
   const int64_t begin = offsets[item / columns], end = offsets[item / columns + 1];
   const int64_t column = item % columns;
+  const auto largest = static_cast<Sum<T>>(result[item]);
+  const auto is_largest = [=](int64_t row) {
+    return static_cast<Sum<T>>(x[row * columns + column]) == largest;
+  };
   int64_t shares = is_mean ? end - begin : 1;
   if (is_max) {
     shares = 0;
-    for (int64_t row = begin; row < end; ++row) {
-      shares += x[row * columns + column] == result[item] ? 1 : 0;
-    }
+    for (int64_t row = begin; row < end; ++row) shares += is_largest(row) ? 1 : 0;
   }
   if (shares < 1) shares = 1;
   const Sum<T> share = static_cast<Sum<T>>(grad[item]) / static_cast<Sum<T>>(shares);
   for (int64_t row = begin; row < end; ++row) {
-    const int64_t at = row * columns + column;
-    const bool has_part = !is_max || x[at] == result[item];
-    out[at] = has_part ? static_cast<T>(share) : T(0);
+    out[row * columns + column] = !is_max || is_largest(row) ? static_cast<T>(share) : T(0);
   }
 }
 

@@ -32,13 +32,21 @@ def segment_reduce(
         arXiv:1903.02428); ``torch.segment_reduce``, which gives infinity for a maximum of nothing.
     """
     count, lengths = offsets.shape[0] - 1, offsets.diff()
+    if reduce == "max" and x.numel() > 0:
+        return _largest(x, offsets)
     segments = torch.arange(count, device=x.device).repeat_interleave(lengths)
-    zeros = x.new_zeros(count, x.shape[1])
-    if reduce == "max":
-        index = segments.unsqueeze(1).expand_as(x)
-        return zeros.scatter_reduce(0, index, x, "amax", include_self=False)
-    total = zeros.index_add(0, segments, x)
+    total = x.new_zeros(count, x.shape[1]).index_add(0, segments, x)
     return total / lengths.clamp(min=1).unsqueeze(1) if reduce == "mean" else total
+
+
+def _largest(x: Tensor, offsets: Tensor) -> Tensor:
+    """The maxima of segments that are filled up to the longest with what is below all of x."""
+    lengths = offsets.diff().unsqueeze(1)
+    places = torch.arange(int(lengths.max()), device=x.device)
+    rows = x[(offsets[:-1].unsqueeze(1) + places).clamp(max=x.shape[0] - 1)]
+    least = x.detach().amin()
+    filled = torch.where((places < lengths).unsqueeze(2), rows, least - least.abs() - 1)
+    return torch.where(lengths > 0, filled.amax(1), 0)
 
 
 @opsmith.op("graphs::segment_reduce_backward", parallel_dims=("C",), autograd="reference")
@@ -69,7 +77,7 @@ def segment_reduce_backward(
         return is_largest * (grad / shares.clamp(min=1))[segments]
     if reduce == "mean":
         grad = grad / lengths.clamp(min=1).unsqueeze(1)
-    return grad[segments] + 0 * x.detach()
+    return grad[segments]
 
 
 segment_reduce.register_kernel("cpu", source="segment_reduce.cpp")

@@ -8,7 +8,16 @@ from opsmith import checks
 from opsmith.checks.protocol import QUICK
 from opsmith.operators import Operator
 
-NAMES = ("add_rms_norm", "moe_gating", "nms", "rms_norm", "rope", "segment_reduce", "swiglu")
+NAMES = (
+    "add_rms_norm",
+    "linear_cross_entropy",
+    "moe_gating",
+    "nms",
+    "rms_norm",
+    "rope",
+    "segment_reduce",
+    "swiglu",
+)
 #: Three of the quick checks compile each kernel again.
 ROWS = [row for row in QUICK if row not in ("exact", "bounds", "schedules")]
 

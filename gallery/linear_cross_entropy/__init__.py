@@ -1,0 +1,1 @@
+"""`llm::linear_cross_entropy` and its backward."""
