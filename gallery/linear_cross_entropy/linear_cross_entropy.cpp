@@ -115,15 +115,26 @@ void add_slopes(const opsmith::Context& ctx, const T* own, int64_t own_rows, con
   });
 }
 
-// totals[token] = the logarithm of the sum of the exponentials of its logits; of_targets[token] =
-// the logit of its target.
+// Of each token the largest logit, the sum of the exponentials of its logits less the largest, and
+// the logit of its target. The logarithm of the sum is not added to the largest: beside a large one
+// it would be rounded away.
+template <typename S>
+struct Totals {
+  std::span<S> largest, sums, of_targets;
+
+  Totals(const opsmith::Context& ctx, int64_t tokens)
+      : largest(ctx.scratch<S>(tokens)),
+        sums(ctx.scratch<S>(tokens)),
+        of_targets(ctx.scratch<S>(tokens)) {}
+};
+
 template <typename T, typename Args>
-void sum_up(const opsmith::Context& ctx, const Args& a, Sum<T>* totals, Sum<T>* of_targets) {
+Totals<Sum<T>> sum_up(const opsmith::Context& ctx, const Args& a) {
   using S = Sum<T>;
+  const Totals<S> totals(ctx, a.N);
   const int64_t parts = (a.N + kOwn<S> - 1) / kOwn<S>;
   ctx.parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
     const Blocks<S> blocks(ctx.scratch<S>(Blocks<S>::size()).data());
-    S largest[kOwn<S>], sums[kOwn<S>];
     for (int64_t part = begin; part < end; ++part) {
       const int64_t first = part * kOwn<S>, rows = std::min(a.N - first, kOwn<S>);
       for (int64_t word = 0; word < a.V; word += kOthers) {
@@ -132,30 +143,33 @@ void sum_up(const opsmith::Context& ctx, const Args& a, Sum<T>* totals, Sum<T>* 
                     blocks);
         for (int64_t r = 0; r < rows; ++r) {
           S* logits = blocks.logits + r * kOthers;
-          const int64_t target = a.targets[first + r] - word;
-          if (target >= 0 && target < count) of_targets[first + r] = logits[target];
-          S most = word == 0 ? logits[0] : largest[r];
+          const int64_t token = first + r, target = a.targets[token] - word;
+          if (target >= 0 && target < count) totals.of_targets[token] = logits[target];
+          S &largest = totals.largest[token], &total = totals.sums[token];
+          S most = word == 0 ? logits[0] : largest;
           for (int64_t j = 0; j < count; ++j) most = most < logits[j] ? logits[j] : most;
           for (int64_t j = 0; j < count; ++j) logits[j] = gallery::exp_of(logits[j] - most);
           S sum = 0;
           for (int64_t j = 0; j < count; ++j) sum += logits[j];
           // The sum so far is of exponentials less the largest logit so far.
-          sums[r] = word == 0 ? sum : sum + sums[r] * opsmith::exp(largest[r] - most);
-          largest[r] = most;
+          total = word == 0 ? sum : sum + total * opsmith::exp(largest - most);
+          largest = most;
         }
       }
-      for (int64_t r = 0; r < rows; ++r) totals[first + r] = largest[r] + opsmith::log(sums[r]);
     }
   });
+  return totals;
 }
 
 }  // namespace
 
 template <typename T>
 void linear_cross_entropy(const opsmith::Context& ctx, const llm::linear_cross_entropy_args<T>& a) {
-  const std::span<Sum<T>> totals = ctx.scratch<Sum<T>>(a.N), targets = ctx.scratch<Sum<T>>(a.N);
-  sum_up<T>(ctx, a, totals.data(), targets.data());
-  for (int64_t n = 0; n < a.N; ++n) a.out[n] = static_cast<T>(totals[n] - targets[n]);
+  const auto totals = sum_up<T>(ctx, a);
+  for (int64_t n = 0; n < a.N; ++n) {
+    a.out[n] =
+        static_cast<T>(totals.largest[n] - totals.of_targets[n] + opsmith::log(totals.sums[n]));
+  }
 }
 OPSMITH_KERNEL(llm, linear_cross_entropy, cpu, float, double, opsmith::half, opsmith::bfloat16)
 
@@ -163,10 +177,9 @@ template <typename T>
 void linear_cross_entropy_backward(const opsmith::Context& ctx,
                                    const llm::linear_cross_entropy_backward_args<T>& a) {
   using S = Sum<T>;
-  const std::span<S> totals = ctx.scratch<S>(a.N), targets = ctx.scratch<S>(a.N);
-  sum_up<T>(ctx, a, totals.data(), targets.data());
+  const auto totals = sum_up<T>(ctx, a);
   const auto slope = [&](int64_t token, int64_t word, S logit) {
-    const S share = gallery::exp_of(logit - totals[token]);
+    const S share = gallery::exp_of(logit - totals.largest[token]) / totals.sums[token];
     return static_cast<S>(a.grad[token]) * (share - (a.targets[token] == word ? S(1) : S(0)));
   };
   add_slopes(

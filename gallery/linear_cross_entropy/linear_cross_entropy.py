@@ -60,8 +60,10 @@ def linear_cross_entropy_backward(
     return slopes @ weight, slopes.t() @ hidden
 
 
-linear_cross_entropy.register_kernel("cpu", source="linear_cross_entropy.cpp")
-linear_cross_entropy_backward.register_kernel("cpu", source="linear_cross_entropy.cpp")
+# GCC makes vectors of loops with `exp_of` where no comparison of floats may trap.
+FLAGS = ("-fno-trapping-math",)
+linear_cross_entropy.register_kernel("cpu", source="linear_cross_entropy.cpp", flags=FLAGS)
+linear_cross_entropy_backward.register_kernel("cpu", source="linear_cross_entropy.cpp", flags=FLAGS)
 linear_cross_entropy.register_backward(
     linear_cross_entropy_backward, grads={"hidden": 0, "weight": 1}
 )

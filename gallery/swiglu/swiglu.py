@@ -48,9 +48,11 @@ def swiglu_backward(
     return torch.cat((grad * value * slope, grad * gate * open_), dim=-1)
 
 
-swiglu.register_kernel("cpu", source="swiglu.cpp")
+# GCC makes vectors of loops with `exp_of` where no comparison of floats may trap.
+FLAGS = ("-fno-trapping-math",)
+swiglu.register_kernel("cpu", source="swiglu.cpp", flags=FLAGS)
 swiglu.register_kernel("cuda", source="swiglu.cu")
-swiglu_backward.register_kernel("cpu", source="swiglu.cpp")
+swiglu_backward.register_kernel("cpu", source="swiglu.cpp", flags=FLAGS)
 swiglu_backward.register_kernel("cuda", source="swiglu.cu")
 swiglu.register_backward(swiglu_backward, grads={"x": 0})
 
