@@ -43,6 +43,7 @@ help:
 	@echo "make kills     kill builds, exports and checks, and look for what is left (KILLS=100)"
 	@echo "make attacks   let kernels attack opsmith judge, in its sandbox and without"
 	@echo "make kernelbench judge right and wrong kernels of tasks of KernelBench's level 1"
+	@echo "make peers     measure opsmith beside SentryWard, triton-viz, ttsem and others (PEERS=cuda)"
 	@echo "make adoption  draft declarations of PyTorch's operators, and check them unedited"
 	@echo "make downstream check operators and run programs of others, which git fetches"
 	@echo "make mutants   show which mistakes no test sees (PART=signature, operators, targets)"
@@ -165,6 +166,12 @@ KILLS ?= 100
 .PHONY: kills
 kills: .venv/installed
 	$(BIN)/python tests/kills.py $(KILLS)
+
+# Each peer in an environment of its own below build/; then the tables of docs/explanation/why.md.
+PEERS ?=
+.PHONY: peers
+peers: .venv/installed
+	$(BIN)/python benchmarks/peers/run.py $(PEERS)
 
 .PHONY: adoption
 adoption: .venv/installed
