@@ -42,22 +42,20 @@ def results(environment: Path, folder: Path, wanted: list[str]) -> Iterator[dict
             continue
         opsmith = planted.Opsmith(one)
         kinds = [False] if one.only_right else [True, False]
-        build, calls, nvcc_seconds = None, {}, 0.0
-        if not one.not_tried:
-            started = time.monotonic()
-            space, operator = one.group.signature.namespace, one.group.signature.name
-            build = compiled(one.group.source, space, operator, folder / one.name, nvcc)
-            nvcc_seconds = time.monotonic() - started
-            asked = [
-                {"name": fault, "wrong": wrong, "n": one.elements(fault)}
-                for fault in one.group.faults
-                for wrong in kinds
-            ]
-            calls = {(c["name"], c["wrong"]): c for c in recorded(build, asked)}
+        started = time.monotonic()
+        space, operator = one.group.signature.namespace, one.group.signature.name
+        build = compiled(one.group.source, space, operator, folder / one.name, nvcc)
+        nvcc_seconds = time.monotonic() - started
+        asked = [
+            {"name": fault, "wrong": wrong, "n": one.elements(fault)}
+            for fault in one.group.faults
+            for wrong in kinds
+        ]
+        calls = {(c["name"], c["wrong"]): c for c in recorded(build, asked)}
         yield {
             "set": one.name,
             "compiling": {
-                "opsmith": round(opsmith.build_seconds, 1),
+                "opsmith": round(opsmith.build_seconds, 1) if opsmith.was_compiled else None,
                 "nvcc": round(nvcc_seconds, 1),
             },
         }
@@ -80,12 +78,10 @@ def _of_sentryward(
     fault: str,
     wrong: bool,
     calls: dict[tuple[str, bool], dict[str, Any]],
-    build: Compiled | None,
+    build: Compiled,
     program: Path,
     folder: Path,
 ) -> tuple[str, str, float]:
-    if build is None:
-        return "not tried", one.not_tried, 0.0
     if fault in OF_NVCC:
         return "not tried", "nvcc refuses it", 0.0
     if not one.only_right and in_sentryward.same_for_both(

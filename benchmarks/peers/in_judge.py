@@ -1,16 +1,16 @@
 """pygpubench's published exploits, as candidates of `opsmith judge`.
 
-They attack a benchmark of CUDA kernels. Here `"cuda"` in them becomes `"cpu"`, and nothing else
-changes. opsmith judges results, no times: an exploit that computes the right results and forges
-times has nothing to deceive, and may be accepted.
+They attack a benchmark of CUDA kernels; here they run on the CPU. opsmith judges results, no times:
+an exploit that computes the right results and forges times has nothing to deceive, and may be
+accepted.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tarfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,18 +27,23 @@ from torch import Tensor
 def gray(x: Float32[Tensor, "H W 3"]) -> Float32[Tensor, "H W"]:
     return torch.sum(x * torch.tensor([0.2989, 0.5870, 0.1140]), dim=-1)
 """
-_CANDIDATE = """\
-import torch
-from gray_spec import gray
-import {module} as exploit
+#: Behind an exploit's own text.
+_REGISTERS = """
+
+import torch as _torch
+from gray_spec import gray as _gray
+
+_exploit = kernel
 
 
-@gray.register_kernel("cpu")
-def kernel(x):
-    out = torch.empty(x.shape[:2])
-    exploit.kernel(out, x)
+@_gray.register_kernel("cpu")
+def _registered(x):
+    out = _torch.empty(x.shape[:2])
+    _exploit(out, x)
     return out
 """
+#: They run on the CPU; and not slowly on purpose, as only a forged time would show.
+_CHANGED = {'"cuda"': '"cpu"', "'cuda'": "'cpu'", "(2048, 2048)": "(16, 16)"}
 #: What each is after: what comes back as a result, the clock, or a control without any exploit.
 CLOCK = (
     "event_array",
@@ -71,23 +76,32 @@ def exploits(folder: Path) -> list[Path]:
 
 
 def results(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield a line for each exploit: what it is after, the verdict, its reason, the seconds."""
+    """Yield a line for each exploit: its aim, the verdict, the seconds."""
+    candidates = folder / "candidates"
+    candidates.mkdir(parents=True, exist_ok=True)
+    (folder / "gray_spec.py").write_text(_SPEC)
+    names = []
     for path in exploits(folder):
-        name = path.stem.removeprefix("submission_")
+        text = path.read_text()
+        for old, new in _CHANGED.items():
+            text = text.replace(old, new)
+        names.append(path.stem.removeprefix("submission_"))
+        (candidates / f"{names[-1]}.py").write_text(text + _REGISTERS)
+    command = [
+        sys.executable,
+        "-m",
+        "opsmith",
+        "judge",
+        "gray_spec.py",
+        "--candidates",
+        "candidates",
+    ]
+    done = subprocess.run([*command, "--first"], cwd=folder, capture_output=True, text=True)
+    (folder / "said.txt").write_text(done.stdout + done.stderr)
+    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    by_name = {Path(one["candidate"]).stem: one for one in said}
+    for name in names:
+        one = by_name.get(name, {"outcome": "no verdict", "seconds": 0})
         aim = "control" if name in CONTROLS else "clock" if name in CLOCK else "results"
-        place = folder / "judged" / name
-        place.mkdir(parents=True, exist_ok=True)
-        (place / "gray_spec.py").write_text(_SPEC)
-        text = path.read_text().replace('"cuda"', '"cpu"').replace("'cuda'", "'cpu'")
-        (place / path.name).write_text(text)
-        (place / "candidate.py").write_text(_CANDIDATE.format(module=path.stem))
-        command = [sys.executable, "-m", "opsmith", "judge", "gray_spec.py"]
-        command += ["--candidate", "candidate.py"]
-        started = time.monotonic()
-        done = subprocess.run(command, cwd=place, capture_output=True, text=True)
-        seconds = round(time.monotonic() - started, 1)
-        verdict = {0: "accepted", 1: "refused", 5: "undecided", 6: "not judged"}.get(
-            done.returncode, f"exit code {done.returncode}"
-        )
-        (place / "said.txt").write_text(done.stdout + done.stderr)
-        yield {"set": "exploits", "fault": name, "kind": aim, "opsmith": [verdict, seconds]}
+        seconds = round(one["seconds"], 1)
+        yield {"set": "exploits", "fault": name, "kind": aim, "opsmith": [one["outcome"], seconds]}

@@ -55,7 +55,7 @@ def kernel_input(launch: dict[str, Any], ptx: str) -> dict[str, Any]:
 
 
 def asked(program: Path, launch: dict[str, Any], build: Compiled, folder: Path) -> dict[str, Any]:
-    """Ask about one launch; return its result, the codes of its diagnostics, and the seconds."""
+    """Ask about one launch; return its result, the words, and the seconds."""
     folder.mkdir(parents=True, exist_ok=True)
     ptx = only(build.ptx, launch["kernel"])
     (folder / "kernel.ptx").write_text(ptx)
@@ -67,8 +67,13 @@ def asked(program: Path, launch: dict[str, Any], build: Compiled, folder: Path) 
     seconds = time.monotonic() - started
     (folder / "output.json").write_text(done.stdout)
     answer = json.loads(done.stdout)
-    codes = list(dict.fromkeys(one["code"] for one in answer.get("diagnostics", ())))
-    return {"result": answer["result"], "codes": codes, "seconds": seconds}
+    return {"result": answer["result"], "words": words_of(answer), "seconds": seconds}
+
+
+def words_of(answer: dict[str, Any]) -> str:
+    """Return the result, and what its first two diagnostics say."""
+    said = [one.get("message") or one["code"] for one in answer.get("diagnostics", ())]
+    return "; ".join(dict.fromkeys([answer["result"], *said[:2]]))
 
 
 def same_for_both(wrong: dict[str, Any], right: dict[str, Any], build: Compiled) -> bool:
@@ -102,5 +107,5 @@ def verdict_on(
     for word, results in (("flags", FINDS), ("undecided", UNDECIDED), ("refuses", None)):
         for one in said:
             if (one["result"] in results) if results else one["result"] not in PASSES:
-                return word, ", ".join([one["result"], *one["codes"][:3]]), seconds
+                return word, one["words"], seconds
     return "passes", said[0]["result"], seconds

@@ -7,15 +7,17 @@ with what is right, as a test does: ``by comparing`` is what that finds, without
 from __future__ import annotations
 
 import ast
+import json
+import os
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
 KERNELS = ROOT / "tests" / "in_triton" / "triton_kernels.py"
-TRITON_VIZ = ("torch==2.13.0", "triton==3.6.0", "triton-viz==3.0", ".[check]")
+#: The commands of triton-viz import pytest, which it does not ask for.
+TRITON_VIZ = ("torch==2.13.0", "triton==3.6.0", "triton-viz==3.0", "pytest", ".[check]")
 #: ttsem is tested by its author with Python 3.12, torch 2.14 and Triton 3.8.
 TTSEM = ("torch==2.13.0", "triton==3.8.0", "numpy", "pytest")
 TTSEM_ITSELF = "ttsem==0.1.0"
@@ -31,33 +33,51 @@ FAULTS = {
     "wrong_value": "wrong or unwritten results",
 }
 RIGHT = ("copy_kernel", "atomic_total_kernel")
+#: Runs under every tool; a line of JSON for each kernel. The tools end a launch by an exception.
 _PROGRAM = """\
+import json
 import sys
+import time
 
 import kernels
 import torch
 import triton
 
-name, device = sys.argv[1:]
-n = 20
-x = torch.arange(n, dtype=torch.float32, device=device) + 0.5
-right = x.clone()
-if name == "takes_memory_as_contiguous":
-    x = x.view(4, 5).T
-    right = x.clone().contiguous()
-    out, kernel = torch.empty(5, 4, device=device), kernels.copy_kernel
-elif "total" in name:
-    out, right = torch.zeros(1, device=device), x.sum().reshape(1)
-    kernel = getattr(kernels, name)
-else:
-    out, kernel = torch.empty(n, device=device), getattr(kernels, name)
-kernel[(triton.cdiv(n, 8),)](x, out, n, BLOCK=8)
-if not torch.equal(out, right):
-    raise SystemExit("DIFFERS")
-print("SAME")
+device = sys.argv[1]
+if device == "cpu":
+    import triton_viz
+    from triton_viz.clients import Sanitizer
+
+
+def launch(name):
+    n = 20
+    x = torch.arange(n, dtype=torch.float32, device=device) + 0.5
+    right, out, kernel = x.clone(), torch.empty(n, device=device), name
+    if name == "takes_memory_as_contiguous":
+        x = x.view(4, 5).T
+        right, out, kernel = x.contiguous(), torch.empty(5, 4, device=device), "copy_kernel"
+    elif "total" in name:
+        right, out = x.sum().reshape(1), torch.zeros(1, device=device)
+    kernel = getattr(kernels, kernel)
+    if device == "cpu":
+        kernel = triton_viz.trace(client=Sanitizer(abort_on_error=True))(kernel)
+    kernel[(triton.cdiv(n, 8),)](x, out, n, BLOCK=8)
+    return torch.equal(out, right)
+
+
+for name in sys.argv[2:]:
+    started = time.monotonic()
+    try:
+        said = ["passes", ""] if launch(name) else ["by comparing", ""]
+    except BaseException as error:
+        ends = type(error).__name__ in ("KernelFault", "SystemExit")
+        said = ["flags" if ends else "fails", f"{type(error).__name__}: {error}"[:200]]
+    print("SAID", json.dumps([name, *said, round(time.monotonic() - started, 2)]), flush=True)
 """
 _OPSMITH = """\
+import json
 import sys
+import time
 
 import torch
 import triton_kernels as kernels
@@ -65,20 +85,26 @@ import triton_kernels as kernels
 import opsmith
 from opsmith import checks
 
-name = sys.argv[1]
-if "total" in name:
-    operator = getattr(kernels, name.removesuffix("_kernel"))
-    try:
-        with opsmith.emulate("cuda"):
-            operator(torch.ones(20), out := torch.zeros(1))
-        print("SAID", "" if out.item() == 20 else "wrong results")
-    except opsmith.OpsmithError as error:
-        print("SAID", "a race" if "a race" in str(error) else error)
-else:
+
+def checked(name):
+    if "total" in name:
+        operator, out = getattr(kernels, name.removesuffix("_kernel")), torch.zeros(1)
+        try:
+            with opsmith.emulate("cuda"):
+                operator(torch.ones(20), out)
+        except opsmith.OpsmithError as error:
+            return ["flags", str(error)[:200]]
+        return ["passes" if out.item() == 20 else "by comparing", ""]
     operator = kernels.FAULTY.get(name) or kernels._copy(name, getattr(kernels, name))
     report = checks.run(operator, select=["triton-interpreter"], examples=20, isolate=False)
     (row,) = [row for row in report.rows if row.check == "triton-interpreter"]
-    print("SAID", row.code if row.status == "failed" else "" if row.status == "passed" else row)
+    return [{"failed": "flags", "passed": "passes"}.get(row.status, row.status), row.code or ""]
+
+
+for name in sys.argv[1:]:
+    started = time.monotonic()
+    said = checked(name)
+    print("SAID", json.dumps([name, *said, round(time.monotonic() - started, 2)]), flush=True)
 """
 
 
@@ -94,14 +120,19 @@ def results(triton_viz: Path, ttsem: Path, folder: Path) -> Iterator[dict[str, A
     (folder / "kernels.py").write_text(_jitted(KERNELS.read_text()))
     (folder / "program.py").write_text(_PROGRAM)
     (folder / "by_opsmith.py").write_text(_OPSMITH)
-    for name in (*FAULTS, *RIGHT):
+    names = (*FAULTS, *RIGHT)
+    first, second = (str(path / "bin" / "python") for path in (triton_viz, ttsem))
+    ran_by_ttsem = [second, "-m", "ttsem.sanitize", "program.py", "--", "cuda", *names]
+    said = {
+        "opsmith": _said([first, "by_opsmith.py", *names], folder / "opsmith.txt"),
+        "triton-viz": _said([first, "program.py", "cpu", *names], folder / "triton-viz.txt"),
+        "ttsem": _said(ran_by_ttsem, folder / "ttsem.txt"),
+    }
+    for name in names:
         line: dict[str, Any] = {"set": "triton", "fault": name}
         line["kind"] = FAULTS.get(name, "right kernels")
-        line["opsmith"] = _of_opsmith(triton_viz, folder, name)
-        command = [str(triton_viz / "bin" / "triton-sanitizer"), "program.py", name, "cpu"]
-        line["triton-viz"] = _of_peer(command, folder, "Out-Of-Bounds|out-of-bounds|OOB")
-        command = [str(ttsem / "bin" / "python"), "-m", "ttsem.sanitize", "program.py", "--"]
-        line["ttsem"] = _of_peer([*command, name, "cuda"], folder, "KernelFault|oob_|race")
+        for tool, lines in said.items():
+            line[tool] = lines.get(name, ["fails", "its process ended", 0])
         yield line
 
 
@@ -117,42 +148,16 @@ def _jitted(text: str) -> str:
     return f"import triton\nimport triton.language as tl\n\n\n{body}\n"
 
 
-def _of_opsmith(environment: Path, folder: Path, name: str) -> list[Any]:
-    command = [str(environment / "bin" / "python"), "by_opsmith.py", name]
-    done, seconds = _run(command, folder, {"PYTHONPATH": str(KERNELS.parent)})
-    said = next((line[5:] for line in done.splitlines() if line.startswith("SAID")), None)
-    if said is None:
-        return ["fails", done[-300:], seconds]
-    return ["flags" if said else "passes", said, seconds]
-
-
-def _of_peer(command: list[str], folder: Path, words: str) -> list[Any]:
-    import re
-
-    done, seconds = _run(command, folder, {})
-    (folder / f"{Path(command[0]).name}-{command[-2]}.txt").write_text(done)
-    if "DIFFERS" in done:
-        return ["by comparing", "", seconds]
-    if re.search(words, done):
-        found = next(line for line in done.splitlines() if re.search(words, line))
-        return ["flags", found.strip()[:160], seconds]
-    return ["passes" if "SAME" in done else "fails", done.strip()[-160:], seconds]
-
-
-def _run(command: list[str], folder: Path, more: dict[str, str]) -> tuple[str, float]:
-    import os
-
-    started = time.monotonic()
-    try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env={**os.environ, **more},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=180,
-        ).stdout
-    except subprocess.TimeoutExpired:
-        done = "no answer in 180 s"
-    return done, round(time.monotonic() - started, 1)
+def _said(command: list[str], log: Path) -> dict[str, list[Any]]:
+    """Run a program; return what it said of each kernel."""
+    done = subprocess.run(
+        command,
+        cwd=log.parent,
+        env={**os.environ, "PYTHONPATH": str(KERNELS.parent)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ).stdout
+    log.write_text(done)
+    lines = [json.loads(line[5:]) for line in done.splitlines() if line.startswith("SAID ")]
+    return {name: verdict for name, *verdict in lines}

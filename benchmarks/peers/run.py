@@ -57,7 +57,8 @@ def triton(_: list[str]) -> None:
     triton_viz = environment("triton-viz", in_triton.TRITON_VIZ)
     ttsem = environment("ttsem", in_triton.TTSEM)
     pip = [str(ttsem / "bin" / "python"), "-m", "pip", "install", "-q", "--no-deps"]
-    subprocess.run([*pip, "--ignore-requires-python", in_triton.TTSEM_ITSELF], check=True)
+    if not list(ttsem.glob("lib/*/site-packages/ttsem")):
+        subprocess.run([*pip, "--ignore-requires-python", in_triton.TTSEM_ITSELF], check=True)
     _measured("triton", in_triton.results(triton_viz, ttsem, BUILD / "triton"))
 
 

@@ -16,18 +16,25 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 KEPT = Path(__file__).parent / "kept"
+FIGURES = ROOT / "benchmarks" / "figures.json"
 PAGE = ROOT / "docs" / "explanation" / "why.md"
 #: A table of the page begins and ends with these.
 BEGINS, ENDS = "<!-- {}: written by make peers -->", "<!-- end of {} -->"
 SENTRYWARD = "SentryWard"
-#: Codes of SentryWard's by which a refusal names the fault itself.
-NAMED = ("invalid_launch", "invalid_named_barrier")
+#: By these words a refusal of SentryWard's names the fault itself.
+NAMED = re.compile(
+    "pointer offset outside unsigned range|launch\\.(?:grid|block)_dim|exceeds 1024 threads"
+    "|no matching dynamic occurrence|absent from shuffle membermask|invalid named barrier"
+)
 _ORDER = ("found", "named", "refused", "undecided", "missed", "not tried", "flags both")
 _SHOWN = {"named": "named in a refusal", "flags both": "flagged with the twin"}
 
 
 def kept(part: str) -> list[dict[str, Any]]:
     """Return the lines of a part; none if it was never measured."""
+    if part == "python":
+        sections = json.loads(FIGURES.read_text(encoding="utf-8")).values()
+        return [{name: one for each in sections for name, one in each["figures"].items()}]
     path = KEPT / f"{part}.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -44,7 +51,7 @@ def outcome(said: dict[str, list[Any]]) -> str:
     if word == "flags":
         return "flags both" if said["right"][0] == "flags" else "found"
     if word == "refuses":
-        return "named" if any(code in words for code in NAMED) else "refused"
+        return "named" if NAMED.search(words) and words != said["right"][1] else "refused"
     return {"passes": "missed"}.get(word, word)
 
 
@@ -84,7 +91,7 @@ def of_cuda(lines: list[dict[str, Any]]) -> str:
         for tool in tools
     ]
     rows.append(f"| seconds for a kernel, median | | {seconds[0]:.1f} | {seconds[1]:.1f} |")
-    files = [one["compiling"] for one in lines if "compiling" in one and one["compiling"]["nvcc"]]
+    files = [one["compiling"] for one in lines if one.get("compiling", {}).get("opsmith")]
     built = [statistics.median(one[by] for one in files) for by in ("opsmith", "nvcc")]
     rows.append(
         f"| seconds to compile a file of them, median | | {built[0]:.0f} | {built[1]:.0f} |"
@@ -124,7 +131,18 @@ def of_judge(lines: list[dict[str, Any]]) -> str:
     return "\n".join(rows)
 
 
-TABLES = {"cuda": of_cuda, "triton": of_triton, "judge": of_judge}
+def of_python(figures: list[dict[str, str]]) -> str:
+    """Return the table of the faults in Python, from what tests/faults/run.py kept."""
+    (found,) = figures
+    names = ("allclose", "opcheck", "gradcheck", "found")
+    cells = [found[f"faults/{name}"] for name in names]
+    rows = ["| faults | `allclose`, one shape | `opcheck` | `gradcheck` | `opsmith check` |"]
+    return "\n".join(
+        [*rows, "|---|---|---|---|---|", f"| {found['faults/planted']} | {' | '.join(cells)} |"]
+    )
+
+
+TABLES = {"cuda": of_cuda, "triton": of_triton, "judge": of_judge, "python": of_python}
 
 
 def filled(page: str) -> str:
