@@ -1,6 +1,6 @@
 """opsmith, triton-viz's sanitizer and ttsem over the faulty Triton kernels of tests/in_triton.
 
-Each kernel is launched once, over 20 elements by blocks of 8, by a program that compares the result
+Each kernel is launched once, over 21 elements by blocks of 8, by a program that compares the result
 with what is right, as a test does: ``by comparing`` is what that finds, without help of the tool.
 """
 
@@ -50,7 +50,7 @@ if device == "cpu":
 
 
 def launch(name):
-    n = 20
+    n = 20 if name == "takes_memory_as_contiguous" else 21
     x = torch.arange(n, dtype=torch.float32, device=device) + 0.5
     right, out, kernel = x.clone(), torch.empty(n, device=device), name
     if name == "takes_memory_as_contiguous":
@@ -62,7 +62,8 @@ def launch(name):
     if device == "cpu":
         kernel = triton_viz.trace(client=Sanitizer(abort_on_error=True))(kernel)
     kernel[(triton.cdiv(n, 8),)](x, out, n, BLOCK=8)
-    return torch.equal(out, right)
+    # triton-viz's sanitizer looks at addresses, and computes no results.
+    return device == "cpu" or torch.equal(out, right)
 
 
 for name in sys.argv[2:]:

@@ -65,7 +65,13 @@ def compiled(source: Path, namespace: str, operator: str, folder: Path, nvcc: Pa
     stub = _STUB.format(namespace, operator, "opsmith::FaultArguments")
     (folder / f"{operator}.h").write_text(stub)
     # What nvcc refuses is found by nvcc: tests/faults/in_cuda takes it out in the same way.
-    flags = ["-std=c++20", "-gencode", "arch=compute_90,code=compute_90", "-lineinfo"]
+    flags = [
+        "-std=c++20",
+        "--expt-relaxed-constexpr",
+        "-gencode",
+        "arch=compute_90,code=compute_90",
+        "-lineinfo",
+    ]
     flags += ["-shared", "-Xcompiler", "-fPIC", "-cudart", "none", "-Dof_the_host="]
     flags += ["-keep", "--keep-dir", str(folder), f"-I{folder}", f"-I{RECORDER}"]
     library = folder / "lib.so"

@@ -25,6 +25,7 @@ SENTRYWARD = "SentryWard"
 NAMED = re.compile(
     "pointer offset outside unsigned range|launch\\.(?:grid|block)_dim|exceeds 1024 threads"
     "|no matching dynamic occurrence|absent from shuffle membermask|invalid named barrier"
+    "|requires a 16-byte-aligned|same occurrence in all 32 lanes"
 )
 _ORDER = ("found", "named", "refused", "undecided", "missed", "not tried", "flags both")
 _SHOWN = {"named": "named in a refusal", "flags both": "flagged with the twin"}
@@ -112,7 +113,7 @@ def of_triton(lines: list[dict[str, Any]]) -> str:
                 "flagged" if word == "found" else "passes" if word == "–" else word for word in said
             ]
         rows.append(f"| `{one['fault']}` | {one['kind']} | {' | '.join(said)} |")
-    seconds = [f"{statistics.median(one[tool][2] for one in lines):.0f}" for tool in tools]
+    seconds = [f"{statistics.median(one[tool][2] for one in lines):.1f}" for tool in tools]
     rows.append(f"| seconds, median | | {' | '.join(seconds)} |")
     return "\n".join(rows)
 
