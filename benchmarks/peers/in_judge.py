@@ -44,6 +44,8 @@ def _registered(x):
 """
 #: They run on the CPU; and not slowly on purpose, as only a forged time would show.
 _CHANGED = {'"cuda"': '"cpu"', "'cuda'": "'cpu'", "(2048, 2048)": "(16, 16)"}
+#: It looks for pygpubench in its own process, or for a GPU, and raises an error without.
+_GIVES_UP = ("OPS-JUDGE-IMPORT", "not compiled with CUDA")
 #: What each is after: what comes back as a result, the clock, or a control without any exploit.
 CLOCK = (
     "event_array",
@@ -76,7 +78,7 @@ def exploits(folder: Path) -> list[Path]:
 
 
 def results(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield a line for each exploit: its aim, the verdict, the seconds."""
+    """Yield a line for each exploit: its aim, the verdict, the code, the seconds."""
     candidates = folder / "candidates"
     candidates.mkdir(parents=True, exist_ok=True)
     (folder / "gray_spec.py").write_text(_SPEC)
@@ -98,10 +100,18 @@ def results(folder: Path) -> Iterator[dict[str, Any]]:
     ]
     done = subprocess.run([*command, "--first"], cwd=folder, capture_output=True, text=True)
     (folder / "said.txt").write_text(done.stdout + done.stderr)
-    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    by_name = {Path(one["candidate"]).stem: one for one in said}
+    yield from lines_of(names, done.stdout)
+
+
+def lines_of(names: list[str], said: str) -> Iterator[dict[str, Any]]:
+    """Yield the line of each exploit, from what the judge printed."""
+    verdicts = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    by_name = {Path(one["candidate"]).stem: one for one in verdicts}
     for name in names:
-        one = by_name.get(name, {"outcome": "no verdict", "seconds": 0})
+        one = by_name[name]
+        failed = [row for row in one["verdict"]["rows"] if row["status"] == "failed"]
+        words = f"{failed[0]['code']}: {failed[0]['message']}" if failed else ""
+        outcome = "gives up" if any(sign in words for sign in _GIVES_UP) else one["outcome"]
         aim = "control" if name in CONTROLS else "clock" if name in CLOCK else "results"
-        seconds = round(one["seconds"], 1)
-        yield {"set": "exploits", "fault": name, "kind": aim, "opsmith": [one["outcome"], seconds]}
+        told = [outcome, words.partition(":")[0], round(one["seconds"], 1)]
+        yield {"set": "exploits", "fault": name, "kind": aim, "opsmith": told}

@@ -120,15 +120,14 @@ def of_triton(lines: list[dict[str, Any]]) -> str:
 
 def of_judge(lines: list[dict[str, Any]]) -> str:
     """Return the table of pygpubench's exploits."""
-    shown = {"results": "forge results", "clock": "forge times alone", "control": "controls"}
-    rows = ["| exploits that | | refused | accepted | other |", "|---|---|---|---|---|"]
+    shown = {"results": "forge results", "clock": "forge times", "control": "no exploit: controls"}
+    rows = ["| | | refused | give up | accepted |", "|---|---|---|---|---|"]
     for kind, words in shown.items():
         some = [one for one in lines if one["kind"] == kind]
         said = Counter(one["opsmith"][0] for one in some)
-        other = ", ".join(f"{n} {w}" for w, n in said.items() if w not in ("refused", "accepted"))
-        rows.append(
-            f"| {words} | {len(some)} | {said['refused']} | {said['accepted']} | {other or '–'} |"
-        )
+        cells = [str(said.pop(word, 0)) for word in ("refused", "gives up", "accepted")]
+        assert not said, said
+        rows.append(f"| {words} | {len(some)} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
