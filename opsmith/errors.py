@@ -42,6 +42,15 @@ class ArgumentError(OpsmithError, ValueError):
     """
 
 
+_KINDS = (AttributeError, IndexError, KeyError, MemoryError, NotImplementedError)
+#: The errors of kernels that raise an exception of Python's, by the name of this kind.
+KERNEL_ERRORS: dict[str, type[OpsmithError]] = {
+    kind.__name__: type(f"Kernel{kind.__name__}", (OpsmithError, kind), {"__module__": __name__})
+    for kind in (*_KINDS, AssertionError, TypeError, ValueError)
+}
+globals().update((one.__name__, one) for one in KERNEL_ERRORS.values())  # pickle looks there
+
+
 class OutOfBoundsError(OpsmithError, IndexError):
     """An index in a loaded model lies outside the tensor that it selects from."""
 

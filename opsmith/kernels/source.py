@@ -101,6 +101,14 @@ class Language(ABC):
     def library(self, source: KernelSource) -> Recipe:
         """Return the recipe of the library that registers a kernel with PyTorch."""
 
+    def needs_beside(self, source: KernelSource) -> tuple[Path, ...]:
+        """Return the files that a library of a source loads from its own folder when it is called.
+
+        Where there are none, the library loads them from where they were when it was built.
+        """
+        del source
+        return ()
+
     def shipped_with(self, source: KernelSource) -> dict[str, Json]:
         """Return what a package records of a library, besides its source.
 

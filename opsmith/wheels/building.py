@@ -162,6 +162,10 @@ def _libraries(
                 file = f"libraries/{level}/{library.name}"
                 data = library.read_bytes()
                 files[f"{prebuilt.FOLDER}/{file}"] = data
+                for needed in kernel.language.needs_beside(kernel):
+                    beside, same = Path(file).with_name(needed.name), needed.read_bytes()
+                    if files.setdefault(f"{prebuilt.FOLDER}/{beside}", same) != same:
+                        raise ExportError(f"{kernel.what}: rename {needed}: there is {beside}")
                 # Use the digests of the modules in the wheel, whose imports differ.
                 for origin in (place, *further):
                     sources[origin] = hashlib.sha256(files_there[origin]).hexdigest()
@@ -238,7 +242,8 @@ def _audited(path: Path) -> str:
     if run.returncode != 0:
         raise ExportError(f"auditwheel cannot read {path.name}: {run.stderr.strip()}")
     said = json.loads(run.stdout)
-    foreign = [name for name in said["external_libs"] if not name.startswith("libtorch")]
+    beside = ("libtorch", "libtvm_ffi")  # a module names the latter, which lies beside it
+    foreign = [name for name in said["external_libs"] if not name.startswith(beside)]
     if foreign:
         raise ExportError(
             f"{path.name}: its libraries need {', '.join(foreign)}, which the manylinux policy "
@@ -339,10 +344,10 @@ def _obstacle(name: str, kernel: Kernel, kind: Platform) -> str:
             'left out, since api="torch" binds to one PyTorch; its source comes along, and is '
             "compiled where opsmith is installed"
         )
-    if kernel.entry.language.compiled_elsewhere:
+    if kernel.entry.language.compiled_elsewhere and kind.target:
         return (
-            "left out, since tvm-ffi's library would have to come along; its module does, and is "
-            "called where opsmith and tvm-ffi are installed"
+            "left out, since its module was compiled elsewhere, which only --platform native takes "
+            "as it is; the module comes along, and is called where opsmith and tvm-ffi are"
         )
     if kernel.device == HOST:
         return ""

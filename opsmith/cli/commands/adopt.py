@@ -31,8 +31,8 @@ def adopt(
         typer.Argument(
             metavar="NAME",
             help="An operator that PyTorch knows (torchvision::nms, aten::add.Tensor), or a "
-            "torch.autograd.Function or its apply (ops.py:MyFunction). Of a tvm-ffi module "
-            "(library.so), the functions are listed.",
+            "torch.autograd.Function or its apply (ops.py:MyFunction), or a tvm-ffi module "
+            "(library.so), whose functions are declared as far as their types tell.",
         ),
     ],
     example: Annotated[
@@ -108,7 +108,10 @@ def _drafted(name: str, example: str | None, modules: list[str]) -> str:
         found = module.functions_of(Path(name))
         if not found:
             raise AdoptError(f"{name} exports no function for tvm-ffi")
-        return f"# {name} exports for tvm-ffi: {', '.join(found)}\n# {_DECLARE}\n"
+        from opsmith.drafting.modules import draft_module
+
+        drafted = draft_module(Path(name), found)
+        return drafted or f"# {name} exports for tvm-ffi: {', '.join(found)}\n# {_DECLARE}\n"
     if is_name(name):
         imported = [module for module, _ in imported_before(name, modules)]
         imported_for(name, modules)

@@ -17,7 +17,6 @@ from opsmith.kernels.languages.cpp import Cpp
 from opsmith.kernels.source import KernelSource
 from opsmith.kernels.toolchain.audit import dynamic_symbols
 from opsmith.kernels.toolchain.devices import host_reads
-from opsmith.kernels.toolchain.recipe import LinkedWith
 from opsmith.kernels.toolchain.torch_paths import require_torch_for
 from opsmith.kernels.toolchain.units import Generated, Unit
 
@@ -38,6 +37,11 @@ class TvmFfi(Cpp):
     def check(self, source: KernelSource) -> None:
         """Refuse a function that the module lacks, and arguments that it cannot be passed."""
         super().check(source)
+        with source.path.open("rb") as module, open("/proc/self/exe", "rb") as program:
+            header, own = module.read(20), program.read(20)
+        if header[:4] != own[:4] or header[18:] != own[18:]:
+            kind = "for another processor" if header[:4] == own[:4] else "no shared library"
+            raise DeclarationError(f"{source.what}: {source.path} is {kind}; give one for here")
         there = functions_of(source.path)
         if source.function not in there:
             raise DeclarationError(
@@ -59,7 +63,8 @@ class TvmFfi(Cpp):
 
     def unit(self, source: KernelSource) -> Unit:
         """Return the unit of a generated source that calls the function."""
-        signature, given = source.signature, _call(source)
+        signature = source.signature
+        given = {**_call(source), "library": str(_library(source.what))}
 
         def files() -> dict[str, str]:
             from opsmith.kernels.codegen.render import argument_header, render
@@ -75,12 +80,9 @@ class TvmFfi(Cpp):
             defines=source.device_row.compile_definitions,
         )
 
-    def beside(self, source: KernelSource) -> LinkedWith:
-        """Return the options of C++, and tvm-ffi's library, from beside an adapter or from here."""
-        folder = _package(source.what) / "lib"
-        beside, found = super().beside(source), [str(folder / "libtvm_ffi.so")]
-        found += [*beside["link_libraries"], rf"-Wl,-rpath,\$$ORIGIN:{folder}"]
-        return {**beside, "link_libraries": found}
+    def needs_beside(self, source: KernelSource) -> tuple[Path, ...]:
+        """Return the module and tvm-ffi's library."""
+        return source.path, _library(source.what)
 
 
 LANGUAGE = TvmFfi()
@@ -160,3 +162,8 @@ def _package(what: str) -> Path:
             "pip install 'opsmith[tvm-ffi]'"
         )
     return Path(found.origin).parent
+
+
+def _library(what: str) -> Path:
+    """Return tvm-ffi's library; raise as `_package` does."""
+    return _package(what) / "lib" / "libtvm_ffi.so"

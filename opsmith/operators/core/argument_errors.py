@@ -8,13 +8,14 @@ succeed pay nothing.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from opsmith.compat.torch_dispatch import subclasses_as_tensors
-from opsmith.errors import ArgumentError, OpsmithError
+from opsmith.errors import KERNEL_ERRORS, ArgumentError, OpsmithError
 from opsmith.operators.core.arguments import IN_GRAPHS, MANY, can_be_functionalised, dtype_name
 from opsmith.operators.core.overlap import keep_apart
 from opsmith.operators.core.unusable import is_complex, unusable, unusable_here
@@ -32,6 +33,8 @@ from opsmith.signature.sizes.shapes import show_sizes
 from opsmith.signature.wrong_arguments import show, too_large, wrong_value
 from opsmith.untyped import Args, Arguments, Value
 
+_RAISED = re.compile(r"tvm-ffi function '\w+' raised (\w+): ")
+
 
 def refusal(
     signature: Signature, args: Args, kwargs: Arguments, error: Exception
@@ -40,7 +43,8 @@ def refusal(
 
     Returns:
         An `ArgumentError` where an argument does not fit the declaration, an `OpsmithError` with
-        the same words where a C++ kernel failed, `None` where `error` itself is the best message.
+        the same words where a C++ kernel failed (of the kind that these words name, if they do),
+        `None` where `error` itself is the best message.
     """
     # A subclass of Tensor may reject any operation on it.
     with subclasses_as_tensors():
@@ -88,7 +92,11 @@ def _refusal(
         return None
     in_python = _refused(signature, arguments)
     is_argument = in_python is not None and str(in_python) == message
-    return (ArgumentError if is_argument else OpsmithError)(message)
+    if is_argument:
+        return ArgumentError(message)
+    # The interface of kernels passes words alone, and PyTorch's stable ABI has no kinds of errors.
+    raised = _RAISED.match(message, len(signature.qualname) + 2)
+    return KERNEL_ERRORS.get(raised[1] if raised else "", OpsmithError)(message)
 
 
 def _refused(signature: Signature, arguments: dict[str, object]) -> ArgumentError | None:

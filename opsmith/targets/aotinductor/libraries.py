@@ -31,6 +31,7 @@ from opsmith.operators.dispatch.gates import argument_gate
 from opsmith.signature.parameters import TensorListType
 from opsmith.targets.aotinductor.definitions import definitions
 from opsmith.targets.exporting.artifact import OperatorUse
+from opsmith.targets.exporting.operator_export import copy_needed
 
 FOLDER = "libraries"
 _HERE = Path(__file__).parent
@@ -382,6 +383,7 @@ def write(
         seen.add(entry.file)
         (folder / FOLDER).mkdir(exist_ok=True)
         shutil.copyfile(path, folder / entry.file)
+    copy_needed([item.source for item in plans], folder / FOLDER)
     listed = [entry for _, entry in entries]
     if more:
         # Load the copies, since the artifact consists of them.

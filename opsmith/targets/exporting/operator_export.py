@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -16,6 +17,7 @@ from opsmith.operators.core.arguments import case_dtype, flatten, map_tensors, o
 from opsmith.operators.core.operator import Kernel
 from opsmith.signature.dtype_variables import parts
 from opsmith.sources.importing import declared_by, import_all
+from opsmith.system.files import digest
 from opsmith.targets.exporting.artifact import Agreement
 from opsmith.targets.exporting.protocol import OperatorRunner
 from opsmith.targets.exporting.verification import largest_difference
@@ -119,6 +121,23 @@ def kernel_of(
         raise ExportError(f"{operator.name}: {problem}")
     assert kernel is not None and kernel.entry is not None
     return kernel.entry
+
+
+def copy_needed(sources: Iterable[KernelSource], folder: Path) -> None:
+    """Copy what the libraries of kernels load from their own folder into that folder.
+
+    Raises:
+        ExportError: another file of the folder has the name of such a file.
+    """
+    for source in sources:
+        for path in source.language.needs_beside(source):
+            place = folder / path.name
+            if place.exists() and digest(place) != digest(path):
+                raise ExportError(
+                    f"{source.what}: {path} has to lie beside the kernel's library, where another "
+                    f"{path.name} lies already. Rename one of the two."
+                )
+            shutil.copyfile(path, place)
 
 
 def compare_operators(

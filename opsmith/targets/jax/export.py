@@ -18,7 +18,7 @@ from opsmith.operators.dispatch.declared_backward import DeclaredBackward
 from opsmith.signature import Signature
 from opsmith.system.version import version
 from opsmith.targets.exporting.artifact import OperatorUse, file_digest
-from opsmith.targets.exporting.operator_export import kernel_of
+from opsmith.targets.exporting.operator_export import copy_needed, kernel_of
 from opsmith.targets.exporting.packages.writer import attributes_of, head, package_name, project
 from opsmith.targets.exporting.protocol import Outcome
 from opsmith.targets.exporting.readme import README
@@ -69,6 +69,7 @@ def export(operators: Sequence[Operator], folder: Path, options: Mapping[str, An
         path.write_text(text, encoding="utf-8")
     for item in found:
         shutil.copyfile(item.path, package / item.path.name)
+    copy_needed(sources, package)
     (package / "declarations.py").write_text(_declarations(found), encoding="utf-8")
     (package / "gradients.py").write_text(_gradients_text(found), encoding="utf-8")
     (package / "__init__.py").write_text(_init(found), encoding="utf-8")

@@ -20,6 +20,7 @@ from opsmith.system import machine
 from opsmith.targets.exporting.artifact import OperatorUse
 from opsmith.targets.exporting.lowering.choice import Choice
 from opsmith.targets.exporting.model import Model
+from opsmith.targets.exporting.operator_export import copy_needed
 from opsmith.targets.exporting.protocol import Outcome
 from opsmith.targets.exporting.readme import write_readme
 from opsmith.targets.onnx.export import MODEL, export, versions
@@ -108,6 +109,7 @@ def _write_libraries(choices: Sequence[Choice], folder: Path) -> tuple[dict[str,
             operators.setdefault(choice.operator.name, name)
             domains.setdefault(signature.namespace, {})[name] = signature
             shutil.copyfile(path, folder / name)
+            copy_needed([library.kernel_of(choice.operator, device)], folder / LIBRARIES)
     entries: list[str] = []
     for namespace, files in domains.items():
         if len(files) == 1:

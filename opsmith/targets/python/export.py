@@ -16,7 +16,7 @@ from opsmith.operators import Operator
 from opsmith.signature import NO_DEFAULT, Parameter, Signature
 from opsmith.system.version import version
 from opsmith.targets.exporting.artifact import OperatorUse, file_digest
-from opsmith.targets.exporting.operator_export import kernel_of
+from opsmith.targets.exporting.operator_export import copy_needed, kernel_of
 from opsmith.targets.exporting.packages import vendoring
 from opsmith.targets.exporting.packages.writer import attributes_of, head, package_name, project
 from opsmith.targets.exporting.protocol import Outcome
@@ -65,6 +65,7 @@ def export(operators: Sequence[Operator], folder: Path, options: Mapping[str, An
         (package / path).write_text(text, encoding="utf-8")
     for item in found:
         shutil.copyfile(item.path, package / item.path.name)
+    copy_needed(kernels, package)
     shutil.copyfile(native, package / library.extension_file(shared))
     (package / "__init__.py").write_text(_init(found, native, shared), encoding="utf-8")
     (package / "__init__.pyi").write_text(_stub(found), encoding="utf-8")

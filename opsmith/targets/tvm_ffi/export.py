@@ -51,6 +51,7 @@ def export(operators: Sequence[Operator], folder: Path, options: Mapping[str, An
     for path, text in {**modules, "__init__.py": _init(functions, built.name)}.items():
         (package / path).write_text(text, encoding="utf-8")
     shutil.copyfile(built, package / built.name)
+    operator_export.copy_needed(sources, package)
     (folder / "pyproject.toml").write_text(project(name, ["apache-tvm-ffi", "numpy"]))
     names = {signature.qualname: attribute for attribute, signature in functions.items()}
     return Outcome(

@@ -1,6 +1,9 @@
 // Calls a function of a tvm-ffi module. tvm-ffi's headers need the C interface of its library
-// alone.
+// alone, which is not linked: see library().
 #pragma once
+
+#define TVM_FFI_DLL __attribute__((visibility("hidden")))
+#define TVM_FFI_DLL_EXPORT __attribute__((visibility("default")))
 
 #include <dlfcn.h>
 #include <opsmith/detail/show.h>
@@ -11,6 +14,7 @@
 #include <tvm/ffi/extra/c_env_api.h>
 #include <tvm/ffi/function.h>
 
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 
@@ -21,6 +25,52 @@
 namespace opsmith::tvm_ffi {
 
 namespace ffi = ::tvm::ffi;
+
+// Returns the file of the name of `built_with` that lies beside this library, or else `built_with`.
+inline std::string beside(const char* built_with) {
+  static const char here = 0;
+  Dl_info own;
+  if (dladdr(&here, &own) == 0) return built_with;
+  const auto name = std::filesystem::path(built_with).filename();
+  const auto found = std::filesystem::path(own.dli_fname).replace_filename(name);
+  return std::filesystem::exists(found) ? found.string() : built_with;
+}
+
+// Loads the library of the package tvm_ffi, if this process is a Python that has it. Python may
+// switch to a thread that calls the kernel too, so no lock may be held here.
+inline void load_pythons_library() {
+  static std::atomic<bool> done = false;
+  if (done) return;
+  const auto python = [](const char* name) { return dlsym(RTLD_DEFAULT, name); };
+  const auto running = reinterpret_cast<int (*)()>(python("Py_IsInitialized"));
+  if (running != nullptr && running() != 0) {
+    const int state = reinterpret_cast<int (*)()>(python("PyGILState_Ensure"))();
+    reinterpret_cast<int (*)(const char*)>(python("PyRun_SimpleString"))(R"(exec('''
+try:
+    import ctypes, importlib.util, pathlib
+    package = pathlib.Path(importlib.util.find_spec("tvm_ffi").origin).parent
+    ctypes.CDLL(str(package / "lib" / "libtvm_ffi.so"), ctypes.RTLD_GLOBAL)
+except Exception:
+    pass  # there is none
+''', {}))");
+    reinterpret_cast<void (*)(int)>(python("PyGILState_Release"))(state);
+  }
+  done = true;
+}
+
+// Returns tvm-ffi's library: the one of this process, the one beside this library, or the one that
+// this library was built with. A second one would end the process, as both register the same types.
+inline void* library() {
+  static void* const found = [] {
+    // Modules that do not name the library find it among what is global.
+    void* there = dlopen("libtvm_ffi.so", RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
+    if (!there) there = dlopen(beside(OPSMITH_TVM_FFI_LIBRARY).c_str(), RTLD_NOW | RTLD_GLOBAL);
+    if (there) return there;
+    throw std::runtime_error(
+        detail::join("tvm-ffi's library does not load: ", dlerror(), ". Install apache-tvm-ffi"));
+  }();
+  return found;
+}
 
 // An argument as tvm-ffi takes it; None where it is absent.
 inline ffi::AnyView of(const DLTensor* tensor) {
@@ -82,19 +132,23 @@ inline void take(const Context& ctx, const ffi::Tensor& given, int32_t position,
 class Function {
  public:
   Function(const char* file, const char* name) : name_(name) {
-    // A module that does not name libtvm_ffi.so itself finds it among what is global.
-    dlopen("libtvm_ffi.so", RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
-    static const char here = 0;
-    Dl_info own;
-    std::filesystem::path path = file;
-    if (dladdr(&here, &own) != 0) {
-      const auto beside = std::filesystem::path(own.dli_fname).replace_filename(path.filename());
-      if (std::filesystem::exists(beside)) path = beside;
-    }
+    library();
     const auto load = ffi::Function::GetGlobalRequired("ffi.ModuleLoadFromFile");
     const auto find = ffi::Function::GetGlobalRequired("ffi.ModuleGetFunction");
-    const auto module = value(load.CallExpected<ffi::Any>(path.string()));
-    function_ = value(find.CallExpected<ffi::Function>(module, name, true));
+    const std::string path = beside(file);
+    const auto module = load.CallExpected<ffi::Any>(path);
+    if (module.is_err()) {
+      throw std::runtime_error(
+          detail::join("its module does not load here: ", module.error().message(),
+                       ". It has to lie beside the ", "kernel's library or at ", file,
+                       ", compiled for this machine"));
+    }
+    const auto found = find.CallExpected<ffi::Optional<ffi::Function>>(module.value(), name, true);
+    if (found.is_err() || !found.value().has_value()) {
+      throw std::runtime_error(detail::join(path, " has no tvm-ffi function '", name,
+                                            "' any more. Register the kernel again"));
+    }
+    function_ = *found.value();
   }
 
   // Calls the function. An exception of its C++ runtime, which may be another, does not get here.
@@ -128,3 +182,22 @@ class Function {
 };
 
 }  // namespace opsmith::tvm_ffi
+
+// tvm-ffi's C interface, as far as its headers need it here.
+#define OPSMITH_PASS_(result, name, parameters, arguments)                   \
+  extern "C" __attribute__((weak)) result name parameters {                  \
+    static void* const function = dlsym(opsmith::tvm_ffi::library(), #name); \
+    return reinterpret_cast<decltype(&name)>(function) arguments;            \
+  }
+OPSMITH_PASS_(const TVMFFIByteArray*, TVMFFIBacktrace, (const char* a, int b, const char* c, int d),
+              (a, b, c, d))
+OPSMITH_PASS_(DLPackManagedTensorAllocator, TVMFFIEnvGetDLPackManagedTensorAllocator, (), ())
+OPSMITH_PASS_(int, TVMFFIEnvSetDLPackManagedTensorAllocator,
+              (DLPackManagedTensorAllocator a, int b, DLPackManagedTensorAllocator* c), (a, b, c))
+OPSMITH_PASS_(int, TVMFFIEnvSetStream,
+              (int32_t a, int32_t b, TVMFFIStreamHandle c, TVMFFIStreamHandle* d), (a, b, c, d))
+OPSMITH_PASS_(void, TVMFFIErrorMoveFromRaised, (TVMFFIObjectHandle * a), (a))
+OPSMITH_PASS_(int, TVMFFIFunctionGetGlobal, (const TVMFFIByteArray* a, TVMFFIObjectHandle* b),
+              (a, b))
+OPSMITH_PASS_(const TVMFFITypeInfo*, TVMFFIGetTypeInfo, (int32_t a), (a))
+#undef OPSMITH_PASS_
