@@ -30,10 +30,7 @@ _KINDS |= {"DLTensor*": _TENSOR, "Tensor": _TENSOR}
 
 
 def draft_module(path: Path, names: Sequence[str]) -> str:
-    """Return declarations of the functions `names` of a module, as a Python file to complete.
-
-    The functions are asked for their types in a process of its own. The text is empty if none says.
-    """
+    """Return declarations of functions of a module, as a Python file; empty if none says types."""
     words = [sys.executable, "-c", _ASK, str(path.resolve()), *names]
     said = subprocess.run(words, capture_output=True, text=True).stdout.splitlines()
     known = [json.loads(line) for line in said if line.startswith('["')]
