@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from jaxtyping import Float, Float32, Int32
+from jaxtyping import BFloat16, Float, Float16, Float32, Int32
 from pairs import PAIRS, Pair
 from torch import Tensor
 
@@ -50,6 +50,26 @@ def three_nn(
     squares = (unknown[:, None] - known[None]).square().sum(-1)
     found, index = squares.sort(dim=1, stable=True)
     return found[:, :3].sqrt(), index[:, :3].int()
+
+
+def half_sums(x: Float16[Tensor, "N C"]) -> Float16[Tensor, "N"]:
+    return x.float().sum(1).to(x.dtype)
+
+
+def half_means(x: BFloat16[Tensor, "N C"]) -> BFloat16[Tensor, "N"]:
+    return x.float().mean(1).to(x.dtype)
+
+
+def half_dots(x: Float16[Tensor, "N C"], y: Float16[Tensor, "N C"]) -> Float16[Tensor, "N"]:
+    return (x.float() * y.float()).sum(1).to(x.dtype)
+
+
+def half_norms(x: Float16[Tensor, "N C"]) -> Float16[Tensor, "N"]:
+    return x.float().square().sum(1).sqrt().to(x.dtype)
+
+
+def half_softmax(x: Float16[Tensor, "N C"]) -> Float16[Tensor, "N C"]:
+    return x.float().softmax(1).to(x.dtype)
 
 
 def native(kind, file, reference=doubled, *, row="", strided=False, tags=()):
@@ -113,3 +133,11 @@ for file in ("throws_in_thread", "ends_the_process"):
     native("exceptions and hangs", file)
 # Of two equal distances, the kernel takes the one that an addition in one step makes shorter.
 native("neighbours", "three_nn", three_nn)
+# The references add in single precision, and so do the right twins.
+native("values", "sum_in_half", half_sums)
+native("values", "eight_sums_in_half", half_sums)
+native("values", "pairs_in_half", half_sums)
+native("values", "mean_in_bfloat16", half_means)
+native("values", "dot_in_half", half_dots)
+native("values", "norm_in_half", half_norms)
+native("values", "softmax_in_half", half_softmax)

@@ -76,6 +76,13 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "the sign of zero lost": ("OPS-VALUE-ZERO",),
     "a sum in the narrow dtype": ("OPS-VALUE-ACCUMULATION",),
     "a sum of magnitudes in bfloat16, over one of six dimensions": ("OPS-VALUE-ACCUMULATION",),
+    "sum in half": ("OPS-VALUE-ACCUMULATION",),
+    "eight sums in half": ("OPS-VALUE-ACCUMULATION",),
+    "pairs in half": ("OPS-VALUE-ACCUMULATION",),
+    "mean in bfloat16": ("OPS-VALUE-ACCUMULATION",),
+    "dot in half": ("OPS-VALUE-ACCUMULATION",),
+    "norm in half": ("OPS-VALUE-RANGE",),  # its squares overflow, too
+    "softmax in half": ("OPS-VALUE-ACCUMULATION",),
     "a window of more than eight cut off": ("OPS-ARGUMENT-NUMBER",),
     "a sum in 32 bits": ("OPS-VALUE-RANGE",),
     "a sort that swaps ties": ("OPS-VALUE-ORDER",),

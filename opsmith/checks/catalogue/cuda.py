@@ -15,7 +15,7 @@ import torch
 
 from opsmith.checks import harness
 from opsmith.checks.cases import cohorts
-from opsmith.checks.cases.boundary_values import RUNS
+from opsmith.checks.cases.boundary_values import LARGE_EQUAL, NEEDLES
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.cohorts import Cohort
 from opsmith.checks.cases.failure import Failure, Inapplicable, need_emulators
@@ -227,16 +227,17 @@ def _cohorts(trial: Trial, dtypes: Sequence[str | None]) -> Iterator[tuple[Cohor
         yield replace(cohort, examples=examples), first
     divisors = Wanted(sizes=_BAD_DIVISORS)
     yield Cohort("sizes that floats divide badly", divisors, 3, code="OPS-SIZE-BOUNDARY"), first
-    # Try sizes around those of warps and blocks, and a sum of many terms of one sign.
+    # Try sizes around those of warps and blocks, and long sums and rows in half precision.
     fixed = cohorts.fixed_dtypes(trial.signature)
     for cohort in cohorts.sizes(trial.signature, trial.settings.seed):
         if cohort.examples:
             yield cohort, first
-        elif cohort.wanted.values == RUNS:
-            (half,) = cohort.halves
-            own = [dtype for dtype in dtypes if half in parts(dtype)]
-            if own or half in fixed:
-                yield replace(cohort, examples=1), own[0] if own else first
+        elif cohort.wanted.values not in (NEEDLES, LARGE_EQUAL):
+            for half in cohort.halves:
+                own = [dtype for dtype in dtypes if half in parts(dtype)]
+                if own or half in fixed:
+                    yield replace(cohort, examples=1), own[0] if own else first
+                    break
 
 
 def _only_launch(trial: Trial, build: harness.Build) -> None:

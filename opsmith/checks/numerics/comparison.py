@@ -15,9 +15,10 @@ from torch import Tensor
 
 from opsmith.checks.cases.case import show_shape
 from opsmith.checks.cases.layouts import bits, plain
-from opsmith.checks.numerics.oracle import Expected, measure, tolerance, widen
+from opsmith.checks.numerics.oracle import Expected, measure, widen
 from opsmith.checks.numerics.selections import Claim, UnfitValuesError, claims_of, unsorted
 from opsmith.checks.numerics.sensitivity import Evaluate
+from opsmith.checks.numerics.tolerances import tolerance
 from opsmith.operators.core.arguments import dtype_name, is_float8
 
 #: Largest effective number of terms for which an element counts as a single term, not as a sum.
@@ -28,6 +29,8 @@ _LOOSE = 32
 _RARE = 1 / 256
 #: Least relative difference between the derivatives at the two sides of a kink.
 _JUMP = 1e-3
+#: What a message says of a sum in half precision.
+_NARROW_SUM = "; a sum is accumulated in {}, and the reference asks for float32"
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,11 @@ def compare(actual: Sequence[Tensor], truth: Expected) -> Comparison:
             if claim is not None and claim.selection is not None:
                 twice = claim.selection.repeats(value, expected)
                 problem += "; an index stands twice in its row" if twice else ""
-            worst = Comparison(found, problem, _kind(value, expected, ratio))
+            code = _kind(value, expected, ratio)
+            if _added_narrow(ratio, value, truth, position):
+                problem += _NARROW_SUM.format(dtype_name(value.dtype))
+                code = "OPS-VALUE-ACCUMULATION"
+            worst = Comparison(found, problem, code)
         elif found > worst.error and worst.problem is None:
             worst = Comparison(found)
     return replace(worst, elements=elements)
@@ -208,7 +215,19 @@ def _allowed(truth: Expected, position: int, value: Tensor) -> Tensor:
         return info.eps * size.clamp_min(info.smallest_normal)
     if truth.spread[position] is None or not (value.is_floating_point() or value.is_complex()):
         return torch.zeros(value.shape, dtype=torch.float64)
-    return tolerance(truth, position, value.dtype)
+    wide_sums = truth.adds_wider(value.dtype)
+    return tolerance(truth, position, value.dtype, wide_sums=wide_sums)
+
+
+def _added_narrow(ratio: Tensor, value: Tensor, truth: Expected, position: int) -> bool:
+    """Return whether the errors are those of a sum whose partial sums are in half precision."""
+    if not truth.adds_wider(value.dtype):
+        return False
+    wrong = ratio > 1
+    truth.measure_again(position, wrong)
+    terms = truth.terms[position]
+    loose = _ratios(value, truth.values[position], tolerance(truth, position, value.dtype))
+    return terms is not None and bool(((loose <= 1) & (terms > _ALONE))[wrong].any())
 
 
 def _ratios(value: Tensor, expected: Tensor, allowed: Tensor) -> Tensor:

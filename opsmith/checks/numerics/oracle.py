@@ -13,13 +13,15 @@ each relative to a partial sum of size about ``|f| + s``, add up to sqrt(n) of t
 ``s`` and ``n`` are measured for each element (`sensitivity`), not guessed from shapes, so that a
 pooled cell of 1000 points gets a wider tolerance than its neighbour of one point. An element that
 exceeds its tolerance, as few others of the result do, is measured again, with more probes.
-Conversions to single precision that need not round are left out of that run (`double_run`).
+Conversions to single precision that need not round are left out of that run (`double_run`). If a
+reference of half numbers asks for single precision, ``u`` of the sum is that of single precision.
 
 A kernel need not be more accurate than the reference itself. If a kernel exceeds the tolerance, the
 reference is run again (`rounding`):
 
 * in the kernel's dtype, with the arguments and with a few others that differ in their last bits;
-* with every step rounded up or down at random, to single precision if the reference asks for it;
+* with every step rounded up or down at random, to single precision if the reference asks for it,
+  and to half precision, except for the partial sums;
 * for sums in single precision, with terms added in order and rounded to the nearest.
 
 The kernel's error at an element may be four times the largest rounding error found in this way, or
@@ -113,6 +115,7 @@ class Expected:
         steady: whether integers and booleans stay as they are if the arguments move a little.
         formula: function that computes the results in another way, whose rounding errors count too:
             it returns them with rounding and without, given arguments and the right results.
+        shared_sums: whether several calls add up the results, each partial sum in their own dtype.
     """
 
     names: list[str]
@@ -129,6 +132,7 @@ class Expected:
     beside_one: Mapping[str, float] = field(default_factory=dict)
     steady: bool = False
     formula: Formula | None = None
+    shared_sums: bool = False
 
     @cached_property
     def narrow(self) -> list[Tensor] | None:
@@ -249,6 +253,18 @@ class Expected:
                     ):
                         rough = evaluate(wide)
                     yield rough, fine, _SLACK / steps / _SCALE.get(dtype, 1.0), False
+        for half in self._halves:
+            # A kernel may round each step to half precision, but the partial sums of no sum.
+            with contextlib.suppress(Exception):
+                fine = self._evaluate_wide(wide)
+                with RandomRounding(half, generator, steps, partial_sums=False):
+                    rough = self._evaluate_wide(wide)
+                own_dtypes = [one.dtype for one in self.narrow or fine]
+                rough = [
+                    one if dtype == half else right
+                    for one, right, dtype in zip(rough, fine, own_dtypes, strict=True)
+                ]
+                yield rough, fine, _SLACK / steps, False
 
     def _rounded_runs(self, arguments: Mapping[str, Any]) -> list[tuple[Evaluate, torch.dtype]]:
         """Return runs in double precision, each with the dtype to which its steps are rounded.
@@ -281,6 +297,16 @@ class Expected:
             if steps.found:
                 return True
         return False
+
+    @cached_property
+    def _halves(self) -> set[torch.dtype]:
+        """Return the half precision dtypes of the results whose sums the reference adds wider."""
+        return {one.dtype for one in self.narrow or () if self.adds_wider(one.dtype)}
+
+    def adds_wider(self, dtype: torch.dtype) -> bool:
+        """Return whether sums in half precision are wrong, since the reference asks for single."""
+        half = dtype in (torch.float16, torch.bfloat16)
+        return half and self.exact and not self.shared_sums and self._evaluate_wide.converts
 
     @cached_property
     def overflows(self) -> list[list[Tensor]]:
@@ -469,20 +495,3 @@ def _finest(arguments: Mapping[str, Any]) -> torch.dtype | None:
 
 def _is_double(arguments: Mapping[str, Any]) -> bool:
     return any(tensor.dtype in HALVED for tensor in tensors_in(arguments))
-
-
-def tolerance(truth: Expected, position: int, dtype: torch.dtype) -> Tensor:
-    """Return the allowed error of each element of a floating-point result of `dtype`."""
-    value, spread, terms = truth.values[position], truth.spread[position], truth.terms[position]
-    assert spread is not None and terms is not None
-    info = torch.finfo(dtype)
-    unit = info.eps / 2
-    if not truth.exact:
-        unit = max(unit, torch.finfo(value.dtype).eps / 2)
-    size = torch.nan_to_num(magnitude(value), nan=0.0, posinf=0.0)
-    allowed = unit * (4 * size + 4 * torch.sqrt(terms) * (size + spread))
-    smallest = info.smallest_normal * 4 * info.eps
-    if smallest < torch.finfo(torch.float64).smallest_normal:
-        # Adding a denormal number takes ten times as long as comparing with it.
-        return allowed.clamp_min(smallest)
-    return allowed + smallest

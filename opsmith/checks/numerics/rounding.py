@@ -115,6 +115,7 @@ class RandomRounding(StepByStep):
         beside_one: operators whose results are rounded like 1, even if they are small, and the
             largest error in units in the last place of 1 (half a unit for rounding to the nearest).
             For coarser dtypes, these operators are computed in single precision.
+        partial_sums: whether the partial sums of a sum are rounded, not only its terms and itself.
         may_cancel: whether an infinite sum becomes NaN, as in a formula that subtracts one infinite
             term from another; otherwise, it stays infinite.
     """
@@ -128,6 +129,7 @@ class RandomRounding(StepByStep):
         any_size: bool = False,
         in_order: bool = False,
         beside_one: Mapping[str, float] | None = None,
+        partial_sums: bool = True,
         may_cancel: bool = False,
     ) -> None:
         super().__init__()
@@ -142,6 +144,7 @@ class RandomRounding(StepByStep):
         self._is_coarse = self._eps > torch.finfo(torch.float32).eps
         self._generator = generator
         self._any_size = any_size
+        self._partial_sums = partial_sums
         self._in_order = in_order and dtype == torch.float32
         self._of_infinite = math.nan if may_cancel else 0.0
 
@@ -186,7 +189,7 @@ class RandomRounding(StepByStep):
             down = torch.rand(returned.shape, generator=self._generator) < 0.5
             below = returned * (1 - self._times * self._eps / 2)
             returned.copy_(torch.where(seems_exact & down, below, returned))
-        if packet is _aten.cumsum and is_wide(returned):
+        if packet is _aten.cumsum and is_wide(returned) and self._partial_sums:
             returned.add_(self._errors(returned).cumsum(args[1]))
 
     def gave(self, tensor: Tensor) -> None:
@@ -228,7 +231,8 @@ class RandomRounding(StepByStep):
         If two rows have the same terms, a later step may cancel them. An equivalent formula adds up
         all terms, and its rounding errors do not cancel.
         """
-        if self._is_coarse or first.numel() * second.shape[-1] > _MOST_PRODUCTS:
+        many = first.numel() * second.shape[-1] > _MOST_PRODUCTS
+        if many or (self._is_coarse and self._partial_sums):
             return
         products = first.unsqueeze(-1) * second.unsqueeze(-3)
         rows = products.transpose(-1, -2).reshape(total.numel(), first.shape[-1])
@@ -237,7 +241,7 @@ class RandomRounding(StepByStep):
 
     def _error_of_sums(self, rows: Tensor) -> Tensor:
         """Return the rounding error of each row's sum."""
-        if rows.shape[1] > _MOST_TERMS and self._is_coarse:
+        if not self._partial_sums or (rows.shape[1] > _MOST_TERMS and self._is_coarse):
             return torch.where(rows.sum(1).isfinite(), 0.0, self._of_infinite)
         if self._in_order and rows.shape[1]:
             error = self._times * _error_in_order(rows)

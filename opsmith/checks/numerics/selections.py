@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.cases.layouts import plain
-from opsmith.checks.numerics.oracle import Expected, measure, tolerance, widen
+from opsmith.checks.numerics.oracle import Expected, measure, widen
 from opsmith.checks.numerics.perturbation import keep_indices
+from opsmith.checks.numerics.tolerances import tolerance
 from opsmith.operators.core.arguments import describe
 from opsmith.signature import Order, Selects, Signature, bind
 

@@ -10,7 +10,8 @@ from torch import Tensor
 
 import opsmith
 from opsmith.checks.numerics.comparison import compare, difference, same_bits
-from opsmith.checks.numerics.oracle import RefusedError, expected_of, tolerance
+from opsmith.checks.numerics.oracle import RefusedError, expected_of
+from opsmith.checks.numerics.tolerances import tolerance
 
 HALF_TO_DOUBLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
