@@ -168,6 +168,7 @@ BY_ROW = {
     "statefulness": ("one", SOME),
     "parallel-dims": ("one", between(4, 1000), is_cut),
     "batch-invariance": ("one", between(257, 1000), is_cut),
+    "batch-invariance-cuda-on-cpu": ("one", MANY, is_cut),
     "vmap": ("one", between(2, 4)),
     "sharding": ("one", between(4, 1000), is_cut),
     "validation": ("one", uneven),
