@@ -10,7 +10,7 @@ from opsmith import checks
 def row_of(operator: opsmith.Operator, seed: int = 0) -> checks.Row:
     """Return the row of an operator's kernel."""
     select = ["cuda-on-cpu"]
-    report = checks.run(operator, select=select, examples=20, seed=seed, isolate=False)
+    report = checks.run(operator, select=select, seed=seed, seconds=600, isolate=False, examples=20)
     (row,) = (row for row in report.rows if row.check == "cuda-on-cpu")
     return row
 

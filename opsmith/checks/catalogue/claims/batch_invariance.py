@@ -73,7 +73,7 @@ def batch_invariance(trial: Trial) -> None:
     wanted = Wanted(sizes=_SIZES, max_elements=_ELEMENTS // 4, most=most)
     found = _try_dims(trial, ways, dtypes, examples, wanted)
     offered = tuple(dim for dim in found if dim not in claims)
-    said = f"true on every case tried, and not claimed: batch_invariance={offered}"
+    said = f"true on every case tried, and not claimed: batch_invariant={offered}"
     trial.need(claims, f"claims no batch_invariant{'; ' + said if offered else ''}")
     trial.notes.extend([said] if offered else [])
 
