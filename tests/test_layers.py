@@ -137,6 +137,7 @@ TIERS = [
         "faults",
         "faults/in_ascendc",
         "faults/in_cuda",
+        "faults/in_half",
         "fuzz",
         "gallery",
         "in_triton",
