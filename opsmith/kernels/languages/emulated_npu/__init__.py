@@ -47,8 +47,6 @@ _LAUNCH_HEADER = re.compile(r"\baclrtlaunch_\w+\.h\b")
 class _OnCpu(Emulation):
     """Do what both languages here do."""
 
-    include = INCLUDE
-
     def rewritten(self, code: OwnCode) -> str:
         """Return the source with its launches as calls."""
         return rewrite_launches(code)
@@ -93,6 +91,7 @@ class AscendCOnCpu(_OnCpu, KernelOnCpu):
 
     name = "Ascend C on the CPU"
     library_suffix = "ascendc_on_cpu"
+    include = INCLUDE
 
     def plain(self, source: KernelSource) -> tuple[Unit, tuple[str, ...]]:
         """Return the unit of the source as it is, and the header to include first."""
