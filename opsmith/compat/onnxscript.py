@@ -40,16 +40,18 @@ def _once(look_up: Callable[[], object]) -> object:
 
 
 def _library() -> object:
+    """Return the module in which exports look up onnxscript's library.
+
+    Private: ``torch.onnx._internal.exporter._registration.onnxscript_apis``, whose
+    ``get_torchlib_ops`` parses the source of every function again. Without it, each export but the
+    first takes half as long again.
+    """
     from torch.onnx._internal.exporter._registration import onnxscript_apis
 
     return onnxscript_apis
 
 
 #: A block in which exports take onnxscript's library as the process's first export parsed it.
-#:
-#: Private: ``torch.onnx._internal.exporter._registration.onnxscript_apis``, whose
-#: ``get_torchlib_ops`` parses the source of every function again. Without it, each export but the
-#: first takes half as long again.
 library_parsed_once = Patch(
     _library, "get_torchlib_ops", lambda look_up: functools.partial(_once, look_up)
 )
