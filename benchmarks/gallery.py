@@ -139,17 +139,17 @@ def normal(*shapes: tuple[int, ...]) -> Callable[[torch.dtype], tuple[Any, ...]]
 
 
 CONTESTS = {
-    "swiglu": Contest("1,024 × 2 · 11,008", swiglu, normal((1024, 22016)), (0,)),
-    "rope": Contest("1,024 × 32 × 128", rope, rope_arguments, (0,)),
-    "rms_norm": Contest("2,048 × 4,096", rms_norm, normal((2048, 4096), (4096,)), (0, 1)),
+    "swiglu": Contest("(1,024, 2 · 11,008)", swiglu, normal((1024, 22016)), (0,)),
+    "rope": Contest("(1,024, 32, 128)", rope, rope_arguments, (0,)),
+    "rms_norm": Contest("(2,048, 4,096)", rms_norm, normal((2048, 4096), (4096,)), (0, 1)),
     "add_rms_norm": Contest(
-        "2,048 × 4,096",
+        "(2,048, 4,096)",
         add_rms_norm,
         normal((2048, 4096), (2048, 4096), (4096,)),
         written=(1,),
     ),
     "segment_reduce": Contest(
-        "100,000 × 64 in 10,000 segments", segment_reduce, segment_arguments, (0,)
+        "(100,000, 64) in 10,000 segments", segment_reduce, segment_arguments, (0,)
     ),
     "linear_cross_entropy": Contest(
         "384 tokens, 32,000 words, 512 columns",

@@ -30,7 +30,6 @@ MODULES = (
     "gallery.add_rms_norm.add_rms_norm",
     "gallery.segment_reduce.segment_reduce",
     "gallery.nms.nms",
-    "gallery.moe_gating.moe_gating",
     "published",
 )
 
