@@ -29,6 +29,8 @@ def test_there_is_a_line_for_each_planted_fault_and_each_right_kernel():
         assert line["kind"] == one.kind_of(fault)
         assert set(line["opsmith"]) == set(line[table.SENTRYWARD]) == asked
     assert [one["fault"] for one in table.kept("triton")] == [*in_triton.FAULTS, *in_triton.RIGHT]
+    exploits = [one for one in table.kept("judge") if one["kind"] != "control"]
+    assert len({one["fault"] for one in exploits}) == len(exploits) == 22
 
 
 @pytest.mark.parametrize(
