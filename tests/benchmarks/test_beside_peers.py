@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 # At the end: a module `run` is here too.
-sys.path.append(str(Path(__file__).parents[3] / "benchmarks" / "peers"))
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks" / "peers"))
 
 import in_triton
 import planted
