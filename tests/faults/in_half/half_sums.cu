@@ -109,7 +109,9 @@ __global__ void rows(const Half* x, const Half* y, Half* out, int columns) {
     float found = float(sum);
     if constexpr (kForm == kMean) found /= columns;
     if constexpr (kForm == kNorm) found = sqrtf(found);
-    if constexpr (kForm == kSoftmax) found = expf(float(x[0]) - most) / found;
+    if constexpr (kForm == kSoftmax) {
+      found = columns == 0 ? NAN : expf(float(x[0]) - most) / found;
+    }
     out[row] = Half(found);
   }
 }
