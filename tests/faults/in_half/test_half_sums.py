@@ -20,7 +20,9 @@ def row_of(operator: opsmith.Operator, seed: int = 0) -> checks.Row:
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_sum_in_half_is_found_and_its_right_twin_passes(fault: HalfSum) -> None:
     wrong, right = row_of(fault.operator(wrong=True)), row_of(fault.operator(wrong=False))
-    # The squares of a norm overflow in half precision, too.
-    codes = ["OPS-VALUE-ACCUMULATION", *["OPS-VALUE-RANGE"] * (fault.form == "norm")]
+    # The squares of a norm overflow in half precision, too. A long row's exponentials, which are of
+    # one sign, are off by more than the tolerance of a sum in half.
+    others = {"norm": ("OPS-VALUE-RANGE",), "softmax": ("OPS-SIZE-BOUNDARY",)}
+    codes = ("OPS-VALUE-ACCUMULATION", *others.get(fault.form, ()))
     assert (wrong.status, wrong.code in codes) == ("failed", True), wrong.explain()
     assert right.status == "passed", right.explain()
