@@ -153,7 +153,10 @@ def _lower(has_out: Callable[[str], bool], ir: Untyped) -> None:
             with _none_found():
                 return original(cls, kernel, *args, **kwargs)
         with ir.V.graph.fake_mode:
-            example, tensors, rest, unflatten, symbols = cls.process_kernel(kernel, *args, **kwargs)
+            processed = cls.process_kernel(kernel, *args, **kwargs)
+        # A tuple before PyTorch 2.15, and since an object whose fields are the same, in this order.
+        fields = processed if isinstance(processed, tuple) else vars(processed).values()
+        example, tensors, rest, unflatten, symbols = fields
         out: Untyped = out_of(kernel)
         call = CallIntoBuffers(
             ir.MultiOutputLayout(device=cls.find_device(tensors, example)),
