@@ -5,6 +5,6 @@ need (``runtime``). See ``docs/how-to/wheels.md``.
 """
 
 from opsmith.wheels.building import build_wheel
-from opsmith.wheels.huggingface import build_folder
+from opsmith.wheels.huggingface import build_folder, build_tvm_ffi_folder
 
-__all__ = ["build_folder", "build_wheel"]
+__all__ = ["build_folder", "build_tvm_ffi_folder", "build_wheel"]

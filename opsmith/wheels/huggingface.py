@@ -1,21 +1,25 @@
-"""Write a package for Hugging Face's ``kernels``: one folder per kind of machine."""
+"""Write packages for Hugging Face's ``kernels``: a folder for PyTorch, and one through tvm-ffi."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
+import platform as host
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from opsmith.errors import ExportError
+from opsmith.errors import ExportError, OptionError
 from opsmith.kernels import HOST
 from opsmith.kernels.libraries import prebuilt
 from opsmith.system.files import read_json
 from opsmith.system.scratch import scratch_folder
+from opsmith.targets.exporting.export import export
 from opsmith.wheels import building, carried, project
 from opsmith.wheels.platforms import find_platform
+from opsmith.wheels.project import Project
 
 #: The oldest stable ABI that the libraries need, as ``kernels`` names it.
 _ABI = "torch-stable-abi210"
@@ -65,6 +69,60 @@ def build_folder(
     for module in listed["sources"]:
         listed["sources"][module] = hashlib.sha256(files[module]).hexdigest()
     files[listing] = json.dumps(listed, indent=1).encode()
+    _write(folder, found, files)
+    return folder
+
+
+def build_tvm_ffi_folder(
+    source: Path,
+    out: Path,
+    *,
+    platform: str = "native",
+    name: str | None = None,
+    version: str | None = None,
+    say: Callable[[str], None] | None = None,
+    **options: Any,
+) -> Path:
+    """Write a folder that ``kernels.get_local_kernel`` loads where PyTorch need not be.
+
+    It contains the functions of `opsmith.export` for ``target="tvm_ffi"``, without the package's
+    own Python. Arguments and exceptions are those of `build_wheel`, but for options that choose how
+    a wheel is compiled.
+
+    Returns:
+        The variant's folder, ``out/build/tvm-ffi01-cpu-x86_64-linux``.
+
+    Raises:
+        OptionError: an option is given that this layout does not have.
+        ExportError: tvm-ffi cannot call an operator of the package.
+    """
+    del say  # every operator is in the folder
+    given = {**options, "platform": platform != "native"}
+    for option in (key for key, value in given.items() if value):
+        raise OptionError(
+            f"{option}: a folder through tvm-ffi is compiled for this machine as it is. Leave "
+            f"{option} out, or take the layout hf."
+        )
+    found = project.read(source, name, version)
+    with scratch_folder("wheel") as work:
+        dist = Path(work) / "dist"
+        artifact = export(
+            found.operators, target="tvm_ffi", out=dist, say=None, package=found.package
+        )
+        major, minor, *_ = artifact.manifest.versions["apache-tvm-ffi"].split(".")
+        package = dist / found.package
+        files = {
+            path.relative_to(package).as_posix(): path.read_bytes()
+            for path in package.rglob("*")
+            if path.is_file() and path.suffix != ".pyc"
+        }
+    folder = out / "build" / f"tvm-ffi{major}{minor}-{HOST}-{host.machine()}-linux"
+    _write(folder, found, files)
+    return folder
+
+
+def _write(folder: Path, found: Project, files: dict[str, bytes]) -> None:
+    """Write the files and their metadata; files of an earlier build of the package are replaced."""
     digests = {
         place: base64.b64encode(hashlib.sha256(data).digest()).decode()
         for place, data in sorted(files.items())
@@ -93,4 +151,3 @@ def build_folder(
         path = folder / place
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    return folder

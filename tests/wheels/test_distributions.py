@@ -11,13 +11,40 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 from wheel_samples import LEVEL, SAMPLE, WITHOUT, run
 
 import opsmith
-from opsmith.wheels import build_folder
+from opsmith.errors import OptionError
+from opsmith.wheels import build_folder, build_tvm_ffi_folder
+
+DECLARED = """
+import opsmith
+from jaxtyping import Float
+from torch import Tensor
+
+
+@opsmith.op("scaling::twice")
+def twice(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    return 2 * x
+
+
+twice.register_kernel("cpu", source="twice.cpp")
+"""
+KERNEL = """
+#include <opsmith/kernel.h>
+#include "twice.h"
+
+template <typename T>
+void twice(const opsmith::Context&, const scaling::twice_args<T>& a) {
+  for (int64_t i = 0; i < a.x.numel(); ++i) a.out[i] = 2 * a.x[i];
+}
+OPSMITH_KERNEL(scaling, twice, cpu, float, double)
+"""
+WITHOUT_TORCH = "import sys; sys.modules['torch'] = sys.modules['opsmith'] = None\n"
 
 
 @pytest.mark.long
@@ -25,9 +52,9 @@ def test_hugging_faces_layout_holds_one_package_under_any_name(tmp_path: Path) -
     folder = build_folder(SAMPLE, tmp_path, levels=[LEVEL])
     assert folder.parent == tmp_path / "build"
     assert folder.name == f"torch-stable-abi210-cpu-{platform.machine()}-linux"
-    metadata = json.loads((folder / "metadata.json").read_text())
-    assert metadata["name"] == "sample-ops" and metadata["version"] == 1
-    digests = metadata["digest"]["files"]
+    said = json.loads((folder / "metadata.json").read_text())
+    assert said["name"] == "sample-ops" and said["version"] == 1
+    digests = said["digest"]["files"]
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert set(digests) == there - {"metadata.json"}
     for place, digest in digests.items():
@@ -38,7 +65,7 @@ def test_hugging_faces_layout_holds_one_package_under_any_name(tmp_path: Path) -
         import importlib.util, sys
         import torch
         spec = importlib.util.spec_from_file_location(
-            {metadata["id"]!r}, {str(folder / "__init__.py")!r}
+            {said["id"]!r}, {str(folder / "__init__.py")!r}
         )
         module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
@@ -49,6 +76,34 @@ def test_hugging_faces_layout_holds_one_package_under_any_name(tmp_path: Path) -
     """
     done = run(tmp_path, WITHOUT + textwrap.dedent(text))
     assert done.stdout == "1\n", done.stderr
+
+
+@pytest.mark.slow
+def test_hugging_faces_layout_through_tvm_ffi_needs_no_pytorch(tmp_path: Path) -> None:
+    source = tmp_path / "scaling.py"
+    source.write_text(DECLARED)
+    (tmp_path / "twice.cpp").write_text(KERNEL)
+    with pytest.raises(OptionError, match=r"levels: a folder through tvm-ffi .* Leave levels out"):
+        build_tvm_ffi_folder(source, tmp_path / "hub", levels=[LEVEL])
+    folder = build_tvm_ffi_folder(source, tmp_path / "hub", name="scaling")
+    assert build_tvm_ffi_folder(source, tmp_path / "hub", name="scaling") == folder
+    release = "".join(metadata.version("apache-tvm-ffi").split(".")[:2])
+    name = f"tvm-ffi{release}-cpu-{platform.machine()}-linux"
+    assert folder == tmp_path / "hub" / "build" / name
+    script = """
+        import importlib.util, json, sys
+        from pathlib import Path
+        import numpy as np
+        folder = Path(sys.argv[1])
+        name = json.loads((folder / "metadata.json").read_text())["id"]
+        spec = importlib.util.spec_from_file_location(name, folder / "__init__.py")
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        print(module.twice(np.arange(3.0)), sys.modules["torch"])
+    """
+    words = [sys.executable, "-c", WITHOUT_TORCH + textwrap.dedent(script), str(folder)]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout == "[0. 2. 4.] None\n", done.stderr
 
 
 @pytest.mark.long

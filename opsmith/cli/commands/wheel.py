@@ -55,7 +55,11 @@ def wheel(
         ),
     ] = None,
     layout: Annotated[
-        str, typer.Option(help="wheel; or hf, a folder that Hugging Face's kernels loads.")
+        str,
+        typer.Option(
+            help="wheel; or hf, a folder that Hugging Face's kernels loads; or hf-tvm-ffi, such a "
+            "folder that needs no PyTorch."
+        ),
     ] = "wheel",
     debug: Debug = False,
 ) -> None:
@@ -66,9 +70,9 @@ def wheel(
     from opsmith.system.progress import status
 
     with status("importing PyTorch"):
-        from opsmith.wheels import build_folder, build_wheel
+        from opsmith.wheels import build_folder, build_tvm_ffi_folder, build_wheel
 
-    layouts = {"wheel": build_wheel, "hf": build_folder}
+    layouts = {"wheel": build_wheel, "hf": build_folder, "hf-tvm-ffi": build_tvm_ffi_folder}
     if layout not in layouts:
         raise typer.BadParameter(no_such("layout", layout, layouts), param_hint="--layout")
     for one in platform or ["native"]:
