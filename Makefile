@@ -269,7 +269,7 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/build_time.py
 	$(BIN)/python benchmarks/check_time.py
 	$(BIN)/python benchmarks/bev_pool_v2.py
-	$(BIN)/python benchmarks/gallery.py
+	$(BIN)/python benchmarks/gallery_speed.py
 	$(BIN)/python benchmarks/aotinductor.py
 	$(BIN)/python benchmarks/in_onnxruntime.py
 	$(BIN)/python benchmarks/in_jax.py

@@ -4,9 +4,9 @@ At sizes that networks have, in float32 and bfloat16, forward, and with backward
 take turns. The limit is the time in which a copy moves as many bytes as the operator has to: each
 argument read once, each result written once; its bandwidth is measured in the same rounds.
 
-    python benchmarks/gallery.py                 every operator
-    python benchmarks/gallery.py swiglu rope     these
-    python benchmarks/gallery.py --table rope    print the rows for an operator's README
+    python benchmarks/gallery_speed.py                 every operator
+    python benchmarks/gallery_speed.py swiglu rope     these
+    python benchmarks/gallery_speed.py --table rope    print the rows for an operator's README
 """
 
 from __future__ import annotations
