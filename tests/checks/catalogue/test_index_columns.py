@@ -15,7 +15,7 @@ import opsmith
 from opsmith import Index, Selects, Unspecified, checks
 from opsmith.checks.cases.boundary_values import ARRANGEMENTS, FLOATS
 from opsmith.checks.cases.values import fill
-from opsmith.checks.numerics import gradients, oracle
+from opsmith.checks.numerics import gradients, oracle, tolerances
 from opsmith.checks.numerics.comparison import compare
 from opsmith.signature import signature_of
 
@@ -226,7 +226,7 @@ def test_an_index_in_a_column_does_not_widen_the_tolerance(dtype: torch.dtype) -
     for found, places in ((truth, [0]), (slopes, [0, 1])):
         for place in places:
             *_, (rounding, _) = found.rounding(place)
-            allowed = oracle.tolerance(found, place, dtype) + rounding
+            allowed = tolerances.tolerance(found, place, dtype) + rounding
             assert float(allowed.max()) < 100 * torch.finfo(dtype).eps
 
 
