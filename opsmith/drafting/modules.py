@@ -24,6 +24,8 @@ for name in sys.argv[2:]:
             doc = module.get_function_doc(name)
             print(json.dumps([name, takes, found[2], doc or ""]), flush=True)
 """
+#: How long all functions of a module may take.
+_SECONDS = 60.0
 _TENSOR = 'Float32[Tensor, "N{}"]'
 _KINDS = {kind: kind for kind in ("int", "float", "bool", "str")}
 _KINDS |= {"DLTensor*": _TENSOR, "Tensor": _TENSOR}
@@ -32,8 +34,12 @@ _KINDS |= {"DLTensor*": _TENSOR, "Tensor": _TENSOR}
 def draft_module(path: Path, names: Sequence[str]) -> str:
     """Return declarations of functions of a module, as a Python file; empty if none says types."""
     words = [sys.executable, "-c", _ASK, str(path.resolve()), *names]
-    said = subprocess.run(words, capture_output=True, text=True).stdout.splitlines()
-    known = [json.loads(line) for line in said if line.startswith('["')]
+    try:
+        said = subprocess.run(words, capture_output=True, timeout=_SECONDS).stdout
+    except subprocess.TimeoutExpired as error:  # a function without types may wait for something
+        said = error.stdout or b""
+    lines = said.decode(errors="replace").splitlines()
+    known = [json.loads(line) for line in lines if line.startswith('["')]
     drafts = [_drafted(*one) for one in known]
     unknown = ", ".join(sorted({*names} - {name for name, *_ in known}))
     drafts += [f"# The types of {unknown} are not known."] if unknown and drafts else []

@@ -9,6 +9,7 @@ import pytest
 import torch
 import tvm_ffi.cpp
 
+from opsmith.drafting import modules
 from opsmith.operators import Operator
 from opsmith.sources.importing import import_module
 
@@ -74,3 +75,16 @@ def test_functions_without_types_are_listed(cli: Any, tmp_path: Path) -> None:
         "# register_kernel(tvm_ffi=, function=) makes one the kernel of an operator that you "
         "declare.\n"
     )
+
+
+def test_a_function_that_does_not_end_is_not_waited_for(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "#include <unistd.h>\n" + BARE.replace("return 0", "for (;;) pause()").replace(
+        "bare", "waits"
+    )
+    text += "void told(tvm::ffi::TensorView x, tvm::ffi::TensorView y) {}"
+    path = tvm_ffi.cpp.build_inline("opsmith_waits", cpp_sources=text, functions=["told"])
+    monkeypatch.setattr(modules, "_SECONDS", 20.0)
+    drafted = cli("adopt", path).stdout
+    assert "def told(" in drafted and "# The types of waits are not known." in drafted
