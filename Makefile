@@ -232,7 +232,7 @@ release: .venv/installed
 .PHONY: abi
 abi: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cross]'
-	$(BIN)/python tests/abi.py --versions 2.10.0 2.14.1
+	$(BIN)/python tests/abi.py --versions 2.10.0 2.14.1 2.15.0
 
 # Without it the tests of a report in a browser are skipped, and say so.
 .PHONY: browser
