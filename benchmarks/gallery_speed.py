@@ -16,7 +16,6 @@ import copy
 import importlib
 import json
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +23,10 @@ from typing import Any
 
 import figures
 import torch
+from bev_pool_v2 import fastest
 from rich.console import Console
 from rich.table import Table
-from sampling import Timings, machine
+from sampling import machine
 from torch import Tensor
 from torch.nn import functional
 
@@ -208,21 +208,6 @@ def moved(contest: Contest, arguments: tuple[Any, ...], result: Tensor, way: str
     return total + sum(sizes) + result.nbytes + sum(sizes[at] for at in contest.leaves)
 
 
-def race(contestants: dict[str, Callable[[], object]], rounds: int, calls: int) -> Timings:
-    """Time the contestants in turn, each by the fastest of some calls: others use the cores too."""
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
-    for round_ in range(rounds + 1):
-        for name, call in contestants.items():
-            spent = []
-            for _ in range(calls):
-                started = time.perf_counter()
-                call()
-                spent.append(time.perf_counter() - started)
-            if round_ > 0:
-                seconds[name].append(min(spent))
-    return Timings(seconds)
-
-
 def measured(name: str, options: argparse.Namespace) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield what each pass in each dtype takes, as figures."""
     contest = CONTESTS[name]
@@ -239,7 +224,7 @@ def measured(name: str, options: argparse.Namespace) -> Iterator[tuple[str, dict
         for way in passes(contest):
             contestants = {who: bound(call, contest, arguments, way) for who, call in calls.items()}
             contestants["copy"] = lambda: target.copy_(source)
-            times = race(contestants, options.rounds, options.calls)
+            times = fastest(contestants, rounds=options.rounds, calls=options.calls)
             row = {"time": figures.seconds(times.median("opsmith"))}
             if contest.passes_once:
                 size = moved(contest, arguments, result, way)

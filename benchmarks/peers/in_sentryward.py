@@ -77,7 +77,7 @@ def words_of(answer: dict[str, Any]) -> str:
 
 
 def same_for_both(wrong: dict[str, Any], right: dict[str, Any], build: Compiled) -> bool:
-    """Whether PTX and launch are those of the right twin: the fault is in neither."""
+    """Return whether PTX and launch are those of the right twin: the fault is in neither."""
 
     def told(call: dict[str, Any]) -> list[tuple[str, str]]:
         pairs = []

@@ -1,4 +1,4 @@
-"""What the planted CUDA faults launch: PTX by nvcc, and each launch of their own host code.
+"""Record what the planted CUDA faults launch: PTX by nvcc, and each launch of their host code.
 
 The host code runs in a process of its own, against `recorder/` in place of CUDA's runtime. No GPU
 is needed, and nothing is written by hand: sizes and arguments are those that the tests call with.
@@ -64,7 +64,7 @@ def compiled(source: Path, namespace: str, operator: str, folder: Path, nvcc: Pa
     folder.mkdir(parents=True, exist_ok=True)
     stub = _STUB.format(namespace, operator, "opsmith::FaultArguments")
     (folder / f"{operator}.h").write_text(stub)
-    # What nvcc refuses is found by nvcc: tests/faults/in_cuda takes it out in the same way.
+    # Leave out what nvcc itself refuses, as tests/faults/in_cuda does.
     flags = [
         "-std=c++20",
         "--expt-relaxed-constexpr",

@@ -124,7 +124,7 @@ class Set:
 
     @property
     def only_right(self) -> bool:
-        """Whether no kernel has a fault."""
+        """Return whether no kernel has a fault."""
         return self.group is RIGHT
 
     def kind_of(self, fault: str) -> str:
@@ -166,7 +166,7 @@ class Opsmith:
         except MissingDependencyError as error:
             self.refusal = str(error).partition("emulate this kernel: ")[2] or str(error)
         self.build_seconds = time.monotonic() - started
-        # What is in the cache takes less than any compiler.
+        # Count no file that came from the cache: it took less than any compiler.
         self.was_compiled = not self.refusal and self.build_seconds > _FROM_CACHE
 
     def verdict_on(self, fault: str, wrong: bool) -> tuple[str, str, float]:

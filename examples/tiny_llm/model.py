@@ -13,7 +13,7 @@ from gallery.swiglu.swiglu import swiglu
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a model is made of.
+    """Sets the sizes of a model.
 
     Attributes:
         layers: how many blocks.

@@ -76,7 +76,7 @@ WITHOUT = "sys.modules['tvm_ffi'] = None"
 
 
 def run(script: str, folder: Path) -> str:
-    """What a Python prints that runs a script in a folder."""
+    """Return what a script prints that Python runs in a folder."""
     return subprocess.run(
         [sys.executable, "-c", script],
         cwd=folder,
