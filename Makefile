@@ -58,7 +58,7 @@ help:
 	@echo "make wheels    install Zig's compiler, and test wheels for every Linux and for Arm"
 	@echo "make arm       call operators from wheels for Arm in QEMU (Debian, Ubuntu; 200 MB)"
 	@echo "make nvcc      compile the CUDA kernels with nvcc; no GPU is needed"
-	@echo "make npu       compile host code for NPUs against the headers of torch_npu's wheel"
+	@echo "make npu       compile host code for NPUs against the headers of torch_npu's wheels"
 	@echo "make abi       load and check libraries and wheels with other PyTorch versions"
 	@echo "make gpu       build, check, sanitise and measure the CUDA kernels (a machine with a GPU)"
 
@@ -216,7 +216,7 @@ nvcc: .venv/installed
 	$(BIN)/python tests/nvcc.py
 	$(BIN)/python -m pytest -m 'long or slow or not slow' -k a_cuda_kernel_compiles tests/kernels/toolchain
 
-# Downloads torch_npu's wheel (44 MB) into a folder of its own; nothing of it is installed.
+# Downloads two wheels of torch_npu (44 MB each) into folders of their own; nothing is installed.
 .PHONY: npu
 npu: .venv/installed
 	$(BIN)/python tests/npu/headers.py

@@ -1,7 +1,7 @@
-"""Compile the host code of a kernel in Ascend C against the headers of torch_npu's wheel.
+"""Compile the host code of a kernel in Ascend C against the headers of torch_npu's wheels.
 
-``make npu`` runs this, and with it `op_plugin.py`. The wheel is downloaded into a folder of its own
-and unpacked, but never importable: with a torch_npu that cannot load, PyTorch does not load either.
+``make npu`` runs this, and with it `op_plugin.py`. Each wheel is downloaded into a folder of its
+own and unpacked, but never importable: with a torch_npu that cannot load, PyTorch does not load.
 Device code is compiled as the emulation has it, and nothing runs.
 """
 
@@ -21,7 +21,8 @@ from opsmith.kernels.toolchain.torch_paths import torch_paths
 from opsmith.sources.importing import import_all
 
 GALLERY = Path(__file__).parents[2] / "gallery" / "add_custom"
-WHEEL = "torch-npu==2.13.0"
+#: That of the PyTorch which is pinned here, and the newest.
+WHEELS = ("torch-npu==2.13.0", "torch-npu==2.14.0")
 STREAM = """
 #include <torch_npu/csrc/core/npu/NPUStream.h>
 
@@ -34,9 +35,9 @@ aclrtStream current() { return c10_npu::getCurrentNPUStream().stream(); }
 """
 
 
-def unpacked(folder: Path) -> Path:
+def unpacked(name: str, folder: Path) -> Path:
     """The wheel's headers, with torchnpugen and TorchAir's Python beside them."""
-    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", folder, WHEEL]
+    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", folder, name]
     subprocess.run([*command, "--disable-pip-version-check"], check=True)
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
@@ -53,13 +54,19 @@ def unpacked(folder: Path) -> Path:
 
 
 def main() -> None:
+    for wheel in WHEELS:
+        check(wheel)
+
+
+def check(wheel: str) -> None:
+    """Compile everything against one wheel, and run its generators."""
     paths = torch_paths()
     assert paths is not None
     (operator,) = import_all([str(GALLERY / "add_custom.py")])
     signature = operator.signature
     with tempfile.TemporaryDirectory(prefix="opsmith-npu-") as name:
         folder = Path(name)
-        npu = unpacked(folder)
+        npu = unpacked(wheel, folder)
         texts = adapters.kernel_files(signature)
         texts["adapter.cpp"] = adapters.torch_adapter(signature, "npu", strided=False)
         texts["kernel.cpp"] = emulated_cann.as_calls((GALLERY / "add_custom.cpp").read_text())
@@ -74,7 +81,7 @@ def main() -> None:
         for file in ("adapter.cpp", "kernel.cpp", "stream.cpp"):
             command = ["g++", "-std=c++20", "-fsyntax-only", "-w", *words, folder / file]
             subprocess.run(command, check=True)
-            print(f"{file:12}  compiles against {WHEEL}")
+            print(f"{file:12}  compiles against {wheel}")
         op_plugin.check(folder)
 
 
