@@ -1,8 +1,10 @@
-"""Write a specification from a definition of FlashInfer-Bench.
+"""Write a specification from a definition of FlashInfer-Bench, or a dump of FlashInfer's fi_trace.
 
 A definition is a JSON file: named axes that are constant or vary, inputs and outputs with shapes
-and dtypes, and a reference in Python whose function ``run`` takes the inputs in order. See the
-schema of `FlashInfer Trace <https://bench.flashinfer.ai/docs/flashinfer-trace/definition>`_.
+and dtypes, and a reference in Python: its function ``run``, or its last function, which takes the
+inputs. See the schema of `FlashInfer Trace
+<https://bench.flashinfer.ai/docs/flashinfer-trace/definition>`_. What the values of integers are
+follows from ``constraints`` as ``total == indptr[-1].item()``, and from FlashInfer's names.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import ast
 import json
 import keyword
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,20 @@ _ANNOTATIONS = {
 }
 #: The types of inputs without dimensions, whose shape is null.
 _SCALARS = {"float": "float", "int": "int", "uint": "int", "bool": "bool", "bfloat": "float"}
+#: Names of integers by which FlashInfer indexes, and the axis that each counts.
+_INDEXED = {
+    r"token_ids|samples": "vocab_size",
+    r"topk_ids|expert_ids": "num_experts",
+    r"pos_ids|positions": "max_seq_len",
+    r"batch_indices": "batch_size",
+    r"indices|block_tables|page_table|slot_mapping": "num_pages",
+}
+_OFFSETS = re.compile(r"indptr|cu_seqlens")
+#: The axis that a constraint equals to another's arithmetic, and one that the last offset states.
+_EQUAL = re.compile(r"(\w+) == ([\w+*/ ()-]+)")
+_MULTIPLE = re.compile(r"(\d+) \* (\w+)")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_LAST = re.compile(r"(\w+) == (\w+)\[-1\]\.item\(\)")
 
 
 def spec_of(definition: Path, folder: Path) -> Path:
@@ -61,10 +78,15 @@ class _DefinitionReader:
         self.document = document
         self.name = self.word("name", document.get("name"))
         self.axes = self.mapping("axes", document)
-        self.inputs = self.mapping("inputs", document)
         self.outputs = self.mapping("outputs", document)
         if not self.outputs:
             raise self.wrong("outputs", "at least one output", {})
+        self.function = self.reference()
+        self.inputs = self.taken(self.mapping("inputs", document))
+        self.outputs = self.returned(self.outputs)
+        self.derived: dict[str, str] = {}
+        self.lasts: dict[str, str] = {}
+        self.constraints(document.get("constraints") or [])
 
     def wrong(self, part: str, expected: str, given: Any) -> LoadError:
         shown = json.dumps(given)
@@ -87,12 +109,16 @@ class _DefinitionReader:
     def module(self) -> str:
         """Return the text of the specification."""
         parameters = ", ".join(
-            f"{name}: {self.annotation(f'inputs.{name}', one)}" for name, one in self.inputs.items()
+            f"{name}: {self.restricted(name, self.annotation(f'inputs.{name}', one))}"
+            for name, one in self.inputs.items()
         )
         returned = [
             self.annotation(f"outputs.{name}", one, result=True)
             for name, one in self.outputs.items()
         ]
+        if not self.fits:
+            run = f"{self.function.name}({', '.join(self.inputs)})"
+            raise self.wrong("reference", run, [one.arg for one in self.function.args.args])
         result = returned[0] if len(returned) == 1 else f"tuple[{', '.join(returned)}]"
         used = [one for one in _ANNOTATIONS.values() if f"{one}[" in f"{parameters} {result}"]
         return "\n".join(
@@ -101,19 +127,20 @@ class _DefinitionReader:
                 "",
                 f"from jaxtyping import {', '.join(used)}",
                 "from torch import Tensor",
+                "from typing import Annotated",
                 "",
                 "import opsmith",
                 "",
                 f"_names = {{'__name__': {self.name!r}}}",
-                f"exec(compile({self.reference()!r}, 'reference', 'exec'), _names)",
-                "_run = _names['run']",
+                f"exec(compile({self.document['reference']!r}, 'reference', 'exec'), _names)",
+                f"_run = _names[{self.function.name!r}]",
                 f"_outputs = {tuple(self.outputs)!r}",
                 "",
                 "",
                 f"@opsmith.op({f'{NAMESPACE}::{self.name}'!r})",
                 f"def {self.name}({parameters}) -> {result}:",
                 f'    """{self.described()}"""',
-                f"    returned = _run({', '.join(self.inputs)})",
+                f"    returned = _run({', '.join(f'{name}={name}' for name in self.inputs)})",
                 "    if isinstance(returned, dict):",
                 "        returned = tuple(returned[name] for name in _outputs)",
                 "    if not isinstance(returned, (tuple, list)):",
@@ -132,6 +159,8 @@ class _DefinitionReader:
         if not isinstance(one, dict):
             raise self.wrong(part, "an object with shape and dtype", one)
         dtype, shape = one.get("dtype"), one.get("shape")
+        if dtype == "unknown" and re.search(r"indptr|indices", part):
+            dtype = "int32"  # fi_trace did not see them, since FlashInfer's plan() takes them
         if dtype not in _ANNOTATIONS:
             raise self.wrong(f"{part}.dtype", f"one of {', '.join(_ANNOTATIONS)}", dtype)
         if shape is None:
@@ -149,7 +178,7 @@ class _DefinitionReader:
         axis = self.axes[name]
         kind = axis.get("type") if isinstance(axis, dict) else None
         if kind == "var":
-            return name
+            return self.derived.get(name, name)
         value = axis.get("value") if kind == "const" else None
         if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
             return str(value)
@@ -159,8 +188,8 @@ class _DefinitionReader:
         expected = '{"type": "var"}, or {"type": "const", "value": N}'
         raise self.wrong(f"axes.{name}", expected, axis)
 
-    def reference(self) -> str:
-        """Return the source of the reference, which has a function ``run`` of the inputs."""
+    def reference(self) -> ast.FunctionDef:
+        """Return the reference: the function ``run``, or where there is none the last one."""
         source = self.document.get("reference")
         if not isinstance(source, str):
             raise self.wrong("reference", "Python source", source)
@@ -168,10 +197,69 @@ class _DefinitionReader:
             tree = ast.parse(source)
         except (SyntaxError, ValueError) as error:
             raise LoadError(f"{self.path}: reference: not Python: {error}") from None
-        for node in tree.body:
-            if isinstance(node, ast.FunctionDef) and node.name == "run":
-                names = [one.arg for one in (*node.args.posonlyargs, *node.args.args)]
-                if names != list(self.inputs):
-                    raise self.wrong("reference", f"run({', '.join(self.inputs)})", names)
-                return source
-        raise self.wrong("reference", "a function run", source)
+        functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+        if not functions:
+            raise self.wrong("reference", "a function run", source)
+        return next((one for one in functions if one.name == "run"), functions[-1])
+
+    def taken(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Return the inputs that the operator has: what is optional has the reference's default."""
+        given = self.function.args
+        names = [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+        required = names[: len(names) - len(given.defaults) - len(given.kw_defaults)]
+        optional = [n for n, one in inputs.items() if isinstance(one, dict) and one.get("optional")]
+        left_out = {name for name in optional if name not in required}
+        if given.kwarg is not None:
+            left_out |= inputs.keys() - set(names)
+        kept = {name: one for name, one in inputs.items() if name not in left_out}
+        self.fits = set(required) <= kept.keys() <= set(names)
+        return kept
+
+    def returned(self, outputs: dict[str, Any]) -> dict[str, Any]:
+        """Return the outputs, without optional ones that the reference's last line leaves out."""
+        optional = [
+            n for n, one in outputs.items() if isinstance(one, dict) and one.get("optional")
+        ]
+        last = self.function.body[-1]
+        value = last.value if isinstance(last, ast.Return) else None
+        count = len(value.elts) if isinstance(value, ast.Tuple) else 1
+        left_out = optional[-max(0, len(outputs) - count) :] if count < len(outputs) else []
+        return {name: one for name, one in outputs.items() if name not in left_out}
+
+    def constraints(self, given: Any) -> None:
+        """Note what constraints say of an axis, or of the last offset; others say nothing."""
+        shapes = [one.get("shape") for one in self.inputs.values() if isinstance(one, dict)]
+        bound = {str(axis) for shape in shapes if isinstance(shape, list) for axis in shape}
+        free = {name for name in self.axes if name not in bound and self.varies(name)}
+        used: set[str] = set()
+        for text in map(str, given):
+            if (last := _LAST.fullmatch(text)) and last[1] in self.axes.keys() - free:
+                self.lasts[last[2]] = self.axis("constraints", last[1])
+            if not (equal := _EQUAL.fullmatch(text)) or equal[1] not in self.axes:
+                continue
+            whole, names = equal[1], set(_NAME.findall(equal[2]))
+            twice = _MULTIPLE.fullmatch(equal[2])
+            if self.varies(whole) and whole not in used and names <= self.axes.keys() - free:
+                arithmetic = _NAME.sub(lambda one: self.axis("constraints", one[0]), equal[2])
+                self.derived[whole] = "".join(arithmetic.split())
+                free.add(whole)
+                used |= names
+            elif twice is not None and twice[2] in free and whole not in free:
+                self.derived[twice[2]] = f"{self.axis('constraints', whole)}//{twice[1]}"
+
+    def varies(self, axis: str) -> bool:
+        one = self.axes[axis]
+        return isinstance(one, dict) and one.get("type") == "var"
+
+    def restricted(self, name: str, annotation: str) -> str:
+        """Return an annotation with what the values of an input of integers are."""
+        rule = ""
+        if "Int" in annotation and (name in self.lasts or _OFFSETS.search(name)):
+            last = f", last={self.lasts[name]!r}" if name in self.lasts else ""
+            rule = f"Sorted(first=0{last})"
+        elif "Int" in annotation and name.endswith("last_page_len") and "page_size" in self.axes:
+            rule = f"Between(1, {self.axis('axes', 'page_size')!r})"
+        elif "Int" in annotation:
+            counted = next((axis for names, axis in _INDEXED.items() if re.search(names, name)), "")
+            rule = f"Index({self.axis('axes', counted)!r})" if counted in self.axes else ""
+        return f"Annotated[{annotation}, opsmith.{rule}]" if rule else annotation

@@ -1,11 +1,12 @@
-"""A definition of FlashInfer-Bench is read as a specification, or refused in words."""
+"""A definition of FlashInfer-Bench or fi_trace is read as a specification, or refused in words."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 
-from opsmith.errors import LoadError
+from opsmith.errors import ArgumentError, LoadError
 from opsmith.judge import judge
 from opsmith.judge.definition import spec_of
 from opsmith.sources.importing import import_operators
@@ -38,6 +39,50 @@ DEFINITION = {
     "reference": REFERENCE,
 }
 
+#: As FlashInfer's fi_trace writes it: a function of some name, which takes not all of the inputs.
+TRACED = {
+    "name": "ragged_h4",
+    "axes": {
+        "heads": {"type": "const", "value": 4},
+        "page_size": {"type": "const", "value": 2},
+        "num_pages": {"type": "var"},
+        "requests": {"type": "var"},
+        "len_indptr": {"type": "var"},
+        "tokens": {"type": "var"},
+        "half": {"type": "var"},
+    },
+    "constraints": [
+        "len_indptr == requests + 1",
+        "tokens == kv_indptr[-1].item()",
+        "heads == 2 * half",
+        "heads in (4, 8)",
+    ],
+    "inputs": {
+        "cache": {"shape": ["num_pages", "page_size", "heads"], "dtype": "float32"},
+        "kv_indptr": {"shape": ["len_indptr"], "dtype": "unknown"},
+        "kv_indices": {"shape": ["tokens"], "dtype": "int32"},
+        "kv_last_page_len": {"shape": ["requests"], "dtype": "int32"},
+        "scale": {"shape": None, "dtype": "float32", "optional": True},
+        "return_lse": {"shape": None, "dtype": "int32", "optional": True},
+    },
+    "outputs": {
+        "out": {"shape": ["requests", "half"], "dtype": "float32"},
+        "lse": {"shape": ["requests"], "dtype": "float32", "optional": True},
+    },
+    "reference": """
+import torch
+
+def _rows(cache, kv_indices):
+    return cache[kv_indices.long()].sum(1)
+
+@torch.no_grad()
+def _ragged_reference(cache, kv_indptr, kv_indices, kv_last_page_len, scale=2.0):
+    parts = torch.arange(len(kv_last_page_len)).repeat_interleave(kv_indptr.long().diff())
+    out = torch.zeros(len(kv_last_page_len), 4).index_add(0, parts, _rows(cache, kv_indices))
+    return (scale * out)[:, :2] + kv_last_page_len[:, None]
+""",
+}
+
 
 @pytest.fixture
 def written(tmp_path):
@@ -66,11 +111,64 @@ def test_a_definition_declares_an_operator_with_its_reference(written, tmp_path)
         operator(torch.randn(3, 7), torch.ones(7), 2.0)
 
 
+def test_what_fi_trace_dumps_is_a_specification_with_the_ranges_of_its_indices(written, tmp_path):
+    (operator,) = import_operators(str(spec_of(written(**TRACED), tmp_path / "out"))).operators
+    # The reference has a default for scale, takes no return_lse, and returns no lse.
+    assert operator.signature.schema() == (
+        "ragged_h4(Tensor cache, Tensor kv_indptr, Tensor kv_indices, Tensor kv_last_page_len)"
+        " -> Tensor"
+    )
+    ints = {"dtype": torch.int32}
+    right = {
+        "cache": torch.ones(3, 2, 4),
+        "kv_indptr": torch.tensor([0, 2, 2], **ints),
+        "kv_indices": torch.tensor([2, 0], **ints),
+        "kv_last_page_len": torch.tensor([1, 2], **ints),
+    }
+    assert operator(**right).tolist() == [[9, 9], [2, 2]]
+    for name, values, said in [
+        ("kv_indptr", [0, 2, 1], "argument 'kv_indptr' has value 1 at index 2"),
+        ("kv_indptr", [0, 1, 1], "expected 2 (tokens) as the last value"),
+        ("kv_indptr", [0, 2], "dimension 0 (requests+1) is 2, expected 3"),
+        ("kv_indices", [3, 0], "expected 0 <= value < 3 (num_pages)"),
+        ("kv_last_page_len", [0, 1], "argument 'kv_last_page_len' has value 0 at index 0"),
+        ("kv_last_page_len", [1, 3], "argument 'kv_last_page_len' has value 3 at index 1"),
+    ]:
+        with pytest.raises(ArgumentError) as raised:
+            operator(**right | {name: torch.tensor(values, **ints)})
+        assert said in str(raised.value), name
+
+
+@pytest.mark.slow
+def test_each_definition_of_a_folder_is_for_the_candidate_of_its_name(cli, tmp_path):
+    definitions, candidates = tmp_path / "definitions", tmp_path / "candidates"
+    for folder in (definitions, candidates):
+        folder.mkdir()
+    for name, body in (("first_h8", "x * weight * scale, x.sum(-1)"), ("next_h8", "x, x.sum(-1)")):
+        (definitions / f"{name}.json").write_text(json.dumps(DEFINITION | {"name": name}))
+        (candidates / f"{name}.py").write_text(
+            f"from {name} import {name}\n@{name}.register_kernel('cpu')\n"
+            f"def kernel(x, weight, scale):\n    return {body}\n"
+        )
+    options = ["--seed=0", "--examples=4", "--first"]
+    options += ["--trust-candidate"] if unavailable() else []
+    done = cli("judge", definitions, "--candidates", candidates, *options)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    outcomes = {Path(line["candidate"]).stem: line["outcome"] for line in lines}
+    assert outcomes == {"first_h8": "accepted", "next_h8": "refused"}
+    assert done.code == 1
+    (definitions / "next_h8.json").unlink()
+    lost = cli("judge", definitions, "--candidates", candidates, *options)
+    assert lost.code == 2
+    assert f"no such file: {definitions / 'next_h8.json'}" in lost.stderr
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"reference": "x = ("}, "reference: not Python: "),
-        ({"reference": "def go(): pass"}, "reference: expected a function run, got "),
+        ({"reference": "go = None"}, "reference: expected a function run, got "),
+        ({"reference": "def go(): pass"}, "reference: expected go(x, weight, scale), got []"),
         ({"reference": "def run(x): pass"}, "expected run(x, weight, scale), got ["),
         ({"reference": 3}, "reference: expected Python source, got 3"),
         ({"name": "a-b"}, 'name: expected a name that is a Python identifier, got "a-b"'),

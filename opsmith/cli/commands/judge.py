@@ -21,8 +21,8 @@ def judge(
         Path,
         typer.Argument(
             metavar="SPEC.py",
-            help="File that declares operators, their references and cases; or a definition.json "
-            "of FlashInfer-Bench.",
+            help="File that declares operators, their references and cases; a definition.json of "
+            "FlashInfer; or a folder of them, whose NAME.json is for NAME.py of --candidates.",
         ),
     ],
     candidate: Annotated[
@@ -185,15 +185,21 @@ def _judge_folder(spec: Path, folder: Path | None, debug: bool, options: dict[st
         output.say_error(f"no such folder: {folder}")
         return 2
     files = sorted(folder.glob("*.py")) if folder is not None else []
-    if not files or not spec.is_file():
-        output.say_error(f"no such file: {spec}" if files else f"{folder} has no Python files")
+    stated = [(spec / f"{file.stem}.json", [file]) for file in files]
+    if not spec.is_dir():
+        stated = [(spec, files)]
+    missing = [str(one) for one, _ in stated if not one.is_file()]
+    if not files or missing:
+        missed = f"no such file: {', '.join(missing)}"
+        output.say_error(missed if files else f"{folder} has no Python files")
         return 2
     outcomes: Counter[str] = Counter()
     stdout, say = sys.stdout, cache(output.say)  # every process of a machine says the same
     try:
-        for said in judge_all(spec, files, say=say, **options):
-            outcomes[said["outcome"]] += 1
-            print(json.dumps(said), file=stdout, flush=True)
+        for one, judged in stated:
+            for said in judge_all(one, judged, say=say, **options):
+                outcomes[said["outcome"]] += 1
+                print(json.dumps(said), file=stdout, flush=True)
     except KeyboardInterrupt:
         rest = "; the same command judges the rest" if options["results"] is not None else ""
         output.say_error(f"interrupted; {outcomes.total()} of {len(files)} are judged{rest}")
