@@ -86,6 +86,7 @@ class _DefinitionReader:
         self.outputs = self.returned(self.outputs)
         self.derived: dict[str, str] = {}
         self.lasts: dict[str, str] = {}
+        self.known: set[str] = set()  # axes whose size an input has, or that are constant
         self.constraints(document.get("constraints") or [])
 
     def wrong(self, part: str, expected: str, given: Any) -> LoadError:
@@ -205,10 +206,11 @@ class _DefinitionReader:
     def taken(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Return the inputs that the operator has: what is optional has the reference's default."""
         given = self.function.args
-        names = [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
-        required = names[: len(names) - len(given.defaults) - len(given.kw_defaults)]
-        optional = [n for n, one in inputs.items() if isinstance(one, dict) and one.get("optional")]
-        left_out = {name for name in optional if name not in required}
+        names = [one.arg for one in (*given.args, *given.kwonlyargs)]
+        defaults = [*given.defaults, *given.kw_defaults]
+        required = [n for n, d in zip(names[::-1], defaults[::-1], strict=False) if d is None]
+        required += names[: len(names) - len(defaults)]
+        left_out = {name for name in _optional(inputs) if name not in required}
         if given.kwarg is not None:
             left_out |= inputs.keys() - set(names)
         kept = {name: one for name, one in inputs.items() if name not in left_out}
@@ -217,35 +219,36 @@ class _DefinitionReader:
 
     def returned(self, outputs: dict[str, Any]) -> dict[str, Any]:
         """Return the outputs, without optional ones that the reference's last line leaves out."""
-        optional = [
-            n for n, one in outputs.items() if isinstance(one, dict) and one.get("optional")
-        ]
         last = self.function.body[-1]
         value = last.value if isinstance(last, ast.Return) else None
         count = len(value.elts) if isinstance(value, ast.Tuple) else 1
-        left_out = optional[-max(0, len(outputs) - count) :] if count < len(outputs) else []
+        left_out = _optional(outputs)[::-1][: max(0, len(outputs) - count)]
         return {name: one for name, one in outputs.items() if name not in left_out}
 
     def constraints(self, given: Any) -> None:
         """Note what constraints say of an axis, or of the last offset; others say nothing."""
         shapes = [one.get("shape") for one in self.inputs.values() if isinstance(one, dict)]
         bound = {str(axis) for shape in shapes if isinstance(shape, list) for axis in shape}
-        free = {name for name in self.axes if name not in bound and self.varies(name)}
+        self.known |= {axis for axis in self.axes if axis in bound or not self.varies(axis)}
         used: set[str] = set()
         for text in map(str, given):
-            if (last := _LAST.fullmatch(text)) and last[1] in self.axes.keys() - free:
+            last, equal = _LAST.fullmatch(text), _EQUAL.fullmatch(text)
+            if last is not None and last[1] in self.known:
                 self.lasts[last[2]] = self.axis("constraints", last[1])
-            if not (equal := _EQUAL.fullmatch(text)) or equal[1] not in self.axes:
+            if equal is None or equal[1] not in self.axes:
                 continue
-            whole, names = equal[1], set(_NAME.findall(equal[2]))
-            twice = _MULTIPLE.fullmatch(equal[2])
-            if self.varies(whole) and whole not in used and names <= self.axes.keys() - free:
+            whole, names, multiple = (
+                equal[1],
+                _NAME.findall(equal[2]),
+                _MULTIPLE.fullmatch(equal[2]),
+            )
+            if self.varies(whole) and whole not in used and self.known.issuperset(names):
                 arithmetic = _NAME.sub(lambda one: self.axis("constraints", one[0]), equal[2])
                 self.derived[whole] = "".join(arithmetic.split())
-                free.add(whole)
-                used |= names
-            elif twice is not None and twice[2] in free and whole not in free:
-                self.derived[twice[2]] = f"{self.axis('constraints', whole)}//{twice[1]}"
+                self.known.discard(whole)
+                used.update(names)
+            elif multiple is not None and multiple[2] in self.axes.keys() - self.known:
+                self.derived[multiple[2]] = f"{self.axis('constraints', whole)}//{multiple[1]}"
 
     def varies(self, axis: str) -> bool:
         one = self.axes[axis]
@@ -253,13 +256,18 @@ class _DefinitionReader:
 
     def restricted(self, name: str, annotation: str) -> str:
         """Return an annotation with what the values of an input of integers are."""
-        rule = ""
-        if "Int" in annotation and (name in self.lasts or _OFFSETS.search(name)):
+        rule, counted = "", [axis for names, axis in _INDEXED.items() if re.search(names, name)]
+        if "Int" not in annotation:
+            return annotation
+        if name in self.lasts or _OFFSETS.search(name):
             last = f", last={self.lasts[name]!r}" if name in self.lasts else ""
             rule = f"Sorted(first=0{last})"
-        elif "Int" in annotation and name.endswith("last_page_len") and "page_size" in self.axes:
+        elif name.endswith("last_page_len") and "page_size" in self.known:
             rule = f"Between(1, {self.axis('axes', 'page_size')!r})"
-        elif "Int" in annotation:
-            counted = next((axis for names, axis in _INDEXED.items() if re.search(names, name)), "")
-            rule = f"Index({self.axis('axes', counted)!r})" if counted in self.axes else ""
+        elif counted and counted[0] in self.known:
+            rule = f"Index({self.axis('axes', counted[0])!r})"
         return f"Annotated[{annotation}, opsmith.{rule}]" if rule else annotation
+
+
+def _optional(parts: Mapping[str, Any]) -> list[str]:
+    return [name for name, one in parts.items() if isinstance(one, dict) and one.get("optional")]

@@ -26,26 +26,10 @@ struct Argument {
     bool boolean;
   };
 
-  static Argument of(const void* value) {
-    Argument found{Kind::pointer, {}};
-    found.pointer = value;
-    return found;
-  }
-  static Argument of_integer(int64_t value) {
-    Argument found{Kind::integer, {}};
-    found.integer = value;
-    return found;
-  }
-  static Argument of_real(double value) {
-    Argument found{Kind::real, {}};
-    found.real = value;
-    return found;
-  }
-  static Argument of_boolean(bool value) {
-    Argument found{Kind::boolean, {}};
-    found.boolean = value;
-    return found;
-  }
+  static Argument of(const void* value) { return {Kind::pointer, {.pointer = value}}; }
+  static Argument of_integer(int64_t value) { return {Kind::integer, {.integer = value}}; }
+  static Argument of_real(double value) { return {Kind::real, {.real = value}}; }
+  static Argument of_boolean(bool value) { return {Kind::boolean, {.boolean = value}}; }
 
   bool divisible() const {
     return kind == Kind::pointer ? reinterpret_cast<uintptr_t>(pointer) % 16 == 0
