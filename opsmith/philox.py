@@ -80,10 +80,8 @@ def uniform(
     """Return numbers that are uniform in [0, 1): multiples of 2**-24, exact in single precision.
 
     Args:
-        rng: seed and offset, two int64.
-        shape: the shape of the result.
         dtype: the floating dtype of the result; half precision rounds, perhaps to 1.
-        subsequence: as in `words`.
+        rng, subsequence: as in `words`.
     """
     return _unit(words(rng, shape, subsequence=subsequence)).to(dtype)
 
@@ -94,10 +92,8 @@ def bernoulli(
     """Return a bool for each index, True with the given probability, decided in whole numbers.
 
     Args:
-        rng: seed and offset, two int64.
         probability: is rounded up to a multiple of 2**-32; 1 gives True always, and 0 never.
-        shape: the shape of the result.
-        subsequence: as in `words`.
+        rng, subsequence: as in `words`.
     """
     threshold = math.ceil(min(max(probability, 0.0), 1.0) * 2.0**32)
     return words(rng, shape, subsequence=subsequence) < threshold
@@ -113,11 +109,10 @@ def normal(
     """Return numbers of the standard normal distribution, by Box and Muller's transform.
 
     Args:
-        rng: seed and offset, two int64.
         shape: the shape of the result; the elements at flat indices 2k and 2k+1 are made of the
             words 2k and 2k+1. None is beyond 5.8.
         dtype: the floating dtype of the result; half precision is computed in single precision.
-        subsequence: as in `words`.
+        rng, subsequence: as in `words`.
     """
     count = math.prod(shape)
     pairs = words(rng, ((count + 1) // 2, 2), subsequence=subsequence)

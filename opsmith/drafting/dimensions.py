@@ -326,11 +326,7 @@ def _windows(
     for one, window, pad, step, spread in itertools.product(
         free, windows, pads or ["0"], steps or ["1"], spreads or ["1"]
     ):
-        if len({_index(term) for term in (window, pad, step, spread)} - {None}) < 2:
+        if len({term.partition("[")[2] for term in (window, pad, step, spread)} - {""}) < 2:
             yield f"({one}+2*{pad}-{spread}*({window}-1)-1)//{step}+1"
             for more in named("output_padding") or ["0"]:
                 yield f"({one}-1)*{step}-2*{pad}+{spread}*({window}-1)+{more}+1"
-
-
-def _index(term: str) -> str | None:
-    return term.partition("[")[2] or None

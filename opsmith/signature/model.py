@@ -375,13 +375,9 @@ def schema_of(name: str, parameters: Sequence[Parameter], results: Sequence[Resu
             arguments.append("*")
             starred = True
         arguments.append(_argument(parameter, next(aliases) if parameter.mutated else None))
-    returned = [_result(result) for result in results]
+    returned = ["Tensor[]" if isinstance(r.type, TensorListType) else "Tensor" for r in results]
     returns = returned[0] if len(returned) == 1 else f"({', '.join(returned)})"
     return f"{name}({', '.join(arguments)}) -> {returns}"
-
-
-def _result(result: Result) -> str:
-    return "Tensor[]" if isinstance(result.type, TensorListType) else "Tensor"
 
 
 def _argument(parameter: Parameter, alias: str | None) -> str:

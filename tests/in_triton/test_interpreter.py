@@ -12,7 +12,16 @@ from opsmith import checks
 if not os.environ.get("OPSMITH_REQUIRE_TRITON"):
     pytest.importorskip("triton", reason="no Triton here; make triton installs it and runs these")
 import triton_kernels
-from triton_kernels import FAULTY, atomic_total, launched, row_sums, scale, total
+from triton_kernels import (
+    FAULTY,
+    atomic_total,
+    launched,
+    row_sums,
+    scale,
+    total,
+    tuned,
+    tuned_wrongly,
+)
 
 
 @pytest.mark.parametrize("operator", [scale, launched], ids=["a kernel", "a function"])
@@ -71,6 +80,16 @@ def test_each_planted_fault_is_found(name, code, words):
     (row,) = [row for row in report.rows if row.check == "triton-interpreter"]
     assert row.status == "failed" and row.code.startswith(code), row.message
     assert re.search(words, row.message), row.message
+
+
+def test_every_configuration_of_an_autotuner_runs_that_it_does_not_prune():
+    report = checks.run(tuned, select=["triton-interpreter"], examples=20, isolate=False)
+    (row,) = [row for row in report.rows if row.check == "triton-interpreter"]
+    assert row.status == "passed", row.message
+    wrong = checks.run(tuned_wrongly, select=["triton-interpreter"], examples=20, isolate=False)
+    (row,) = [row for row in wrong.rows if row.check == "triton-interpreter"]
+    assert row.status == "failed", row.message
+    assert "with programs shuffled, in the configuration BLOCK=16, ROUNDS=2" in row.message
 
 
 def test_programs_that_read_and_write_one_place_race_and_atomic_ones_do_not():

@@ -203,3 +203,54 @@ atomic_total.register_kernel(
     grid=lambda N, BLOCK: (triton.cdiv(N, BLOCK),),
     meta={"BLOCK": 8},
 )
+
+
+def _clear(arguments):
+    arguments["out"].zero_()
+
+
+def _without_empty(configs, arguments, **kwargs):
+    return [config for config in configs if config.kwargs["ROUNDS"]]
+
+
+def _tuned(kernel):
+    """Let Triton choose the size of a block, and how many blocks a program takes."""
+    sizes = [(16, 1), (32, 1), (16, 0), (16, 2)]
+    configs = [triton.Config({"BLOCK": b, "ROUNDS": r}, pre_hook=_clear) for b, r in sizes]
+    pruned = {"early_config_prune": _without_empty}
+    return triton.autotune(configs, key=["N"], prune_configs_by=pruned)(triton.jit(kernel))
+
+
+def _doubled_by_rounds(x, out, N, BLOCK: tl.constexpr, ROUNDS: tl.constexpr):
+    for turn in range(ROUNDS):
+        i = (tl.program_id(0) * ROUNDS + turn) * BLOCK + tl.arange(0, BLOCK)
+        tl.atomic_add(out + i, 2 * tl.load(x + i, mask=i < N), mask=i < N)
+
+
+def _doubled_in_one_round(x, out, N, BLOCK: tl.constexpr, ROUNDS: tl.constexpr):
+    i = tl.program_id(0) * ROUNDS * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(out + i, 2 * tl.load(x + i, mask=i < N), mask=i < N)
+
+
+def _chosen_by_triton(name, kernel):
+    @opsmith.op(f"in_triton::{name}")
+    def doubled(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+        return x * 2
+
+    @doubled.register_kernel("cuda", triton=True)
+    def launch(x):
+        out = torch.empty_like(x, memory_format=torch.contiguous_format)
+        if out.numel():
+            # wrap_triton takes no pre_hook, and functions may launch kernels without it too.
+            _TUNED[name][lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"] * meta["ROUNDS"]),)](
+                x.contiguous(), out, x.numel()
+            )
+        return out
+
+    _TUNED[name] = _tuned(kernel)
+    return doubled
+
+
+_TUNED = {}
+tuned = _chosen_by_triton("tuned", _doubled_by_rounds)
+tuned_wrongly = _chosen_by_triton("tuned_wrongly", _doubled_in_one_round)

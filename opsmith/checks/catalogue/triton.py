@@ -16,7 +16,9 @@ from opsmith.checks.cases.wanted import Wanted
 from opsmith.checks.numerics.comparison import same_bits
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial.trial import Trial
+from opsmith.errors import FaultError
 from opsmith.kernels import HOST
+from opsmith.kernels.languages.emulated_triton import thread
 from opsmith.kernels.languages.triton import triton_missing
 from opsmith.operators import Operator
 from opsmith.operators.defined import DefinedOperator
@@ -25,8 +27,6 @@ from opsmith.operators.emulation import emulated_kernel
 from opsmith.signature.dtype_variables import parts
 from opsmith.signature.dtypes import COMPLEX, FLOAT8
 
-#: Seeds of the orders in which the programs of a launch run; 0 is the natural order.
-_SEEDS = (0, 1)
 #: The dtypes that NumPy, which the interpreter computes with, does not support.
 _NOT_INTERPRETED = {"bfloat16", *FLOAT8, *COMPLEX}
 
@@ -50,9 +50,13 @@ def kernels_in_triton(operator: Operator) -> list[Subject]:
     runtime="Triton's interpreter",
 )
 def triton_interpreter(trial: Trial) -> None:
-    """Run each case in two orders; uninitialized memory holds NaN or large values."""
+    """Run each case in two orders; uninitialized memory holds NaN or large values.
+
+    The first case runs in every configuration of an autotuner, the others in two of them.
+    """
     missing = triton_missing()
     trial.need(not missing, missing)
+    thread.configurations, turn = 1, 0
     operator = trial.operator
     assert isinstance(operator, DefinedOperator)
     dtypes = tuple(name for name in trial.subject.dtypes if not set(parts(name)) & _NOT_INTERPRETED)
@@ -64,16 +68,20 @@ def triton_interpreter(trial: Trial) -> None:
     reproducible = True
 
     def one(case: Case) -> None:
-        nonlocal reproducible
+        nonlocal reproducible, turn
         expected = trial.truth(case)
-        first = None
-        for seed in _SEEDS:
+        first, turn = None, turn + 1
+        seeds = [0, turn]  # 0 is the natural order
+        for seed in seeds:
+            thread.chosen = ""
             with emulated_kernel(operator, trial.subject.kernel, seed):
                 results = _run(trial, case)
             order = "with programs in their natural order" if not seed else "with programs shuffled"
-            trial.compare(results, expected, order)
+            trial.compare(results, expected, order + thread.chosen)
             first = first or results
-            reproducible &= same_bits(first, results)
+            reproducible &= thread.configurations > 1 or same_bits(first, results)
+            if turn == 1 and not seed:
+                seeds += range(2, thread.configurations)
 
     favourite = (dtypes[0],)
     trial.each(one, dtypes=favourite, examples=trial.some(5))
@@ -100,9 +108,7 @@ def _run(trial: Trial, case: Case) -> list[Tensor]:
     Raises:
         Failure: a program relies on behaviour that a GPU does not guarantee.
     """
-    from opsmith.errors import FaultError
-
     try:
         return trial.run(trial.make(case))
     except FaultError as fault:
-        raise Failure(str(fault), code=fault.code) from None
+        raise Failure(f"{fault}{thread.chosen}", code=fault.code) from None

@@ -60,7 +60,7 @@ def run_on_ray(
     """
     started = time.monotonic()
     digests = {str(path): digest(path) for path in files_of(operators)}
-    roots = [root for root in sys.path if any(_is_in(file, root) for file in digests)]
+    roots = [r for r in sys.path if any(Path(f).is_relative_to(Path(r).resolve()) for f in digests)]
     asked = options.get("select"), options.get("flags", ()), options.get("devices", ())
     plans = [planned([one], *asked) for one in operators]
     located = [locate(one) for one in operators]
@@ -101,10 +101,6 @@ def run_on_ray(
     tell()
     report.elapsed = time.monotonic() - started
     return report
-
-
-def _is_in(file: str, folder: str) -> bool:
-    return Path(file).is_relative_to(Path(folder).resolve())
 
 
 # --- in the process of a lane --------------------------------------------------------------------

@@ -38,12 +38,19 @@ class _Block:
 
 
 class _Thread(threading.local):
-    """The block that this thread is in."""
+    """The block that this thread is in, and what its launches of autotuned kernels chose among.
+
+    Attributes:
+        configurations: the most that a launch had to choose among.
+        chosen: the last choice, as the end of a message.
+    """
 
     block: _Block | None = None
+    configurations = 1
+    chosen = ""
 
 
-_thread = _Thread()
+thread = _Thread()
 #: The interpreter's state has room for one running program, whichever thread launched it.
 _launch = threading.RLock()
 
@@ -53,23 +60,24 @@ def interpreted(seed: int = 0) -> Iterator[None]:
     """Run every Triton kernel that this thread launches in this block on the CPU.
 
     Args:
-        seed: decides the order of the programs; 0 is their natural order.
+        seed: decides the order of the programs, where 0 is their natural order, and in which of
+            its configurations an autotuned kernel runs.
 
     Raises:
         FaultError: in a launch, if a program accesses memory outside the tensors, or if two
             programs access the same memory unordered and one of them writes.
     """
     with compat.numbers_as_bounds(), _launches(), _calls(), _autotuned_launches():
-        before, _thread.block = _thread.block, _Block(seed)
+        before, thread.block = thread.block, _Block(seed)
         try:
             yield
         finally:
-            _thread.block = before
+            thread.block = before
 
 
 def _launching(plain: Any) -> Any:
     def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-        block = _thread.block
+        block = thread.block
         if block is None:
             return plain(self, *args, grid=grid, warmup=warmup, **kwargs)
         if warmup:
@@ -95,7 +103,7 @@ def _calling(plain: Any) -> Any:
     """Return a replacement for calls of the functions that kernels call."""
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        block = _thread.block
+        block = thread.block
         if block is None:
             return plain(self, *args, **kwargs)
         return compat.called(block.function_of(self), args, kwargs)
@@ -103,23 +111,33 @@ def _calling(plain: Any) -> Any:
     return call
 
 
-def _launching_first(plain: Any) -> Any:
-    """Return a replacement for launches of autotuned kernels, which runs the first configuration.
+def _launching_chosen(plain: Any) -> Any:
+    """Return a replacement for launches of autotuned kernels, which runs one configuration.
 
-    Timing configurations on the CPU would be meaningless.
+    Timing configurations on the CPU would be meaningless: the seed of the block chooses among those
+    that ``prune_configs_by`` leaves.
     """
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if _thread.block is None:
+        if thread.block is None:
             return plain(self, *args, **kwargs)
-        return self.fn.run(*args, **kwargs, **self.configs[0].all_kwargs())
+        self.nargs = dict(zip(self.arg_names, args, strict=False))
+        allowed = self.prune_configs(kwargs)
+        chosen = allowed[thread.block.seed % len(allowed)]
+        thread.configurations = max(thread.configurations, len(allowed))
+        named = ", ".join(f"{name}={value}" for name, value in chosen.kwargs.items())
+        thread.chosen = f", in the configuration {named}"
+        given = {**kwargs, **chosen.all_kwargs()}
+        if chosen.pre_hook is not None:
+            chosen.pre_hook({**self.nargs, **given})
+        return self.fn.run(*args, **given)
 
     return run
 
 
 _launches = compat.launches_by(_launching)
 _calls = compat.calls_by(_calling)
-_autotuned_launches = compat.autotuned_launches_by(_launching_first)
+_autotuned_launches = compat.autotuned_launches_by(_launching_chosen)
 
 
 def _with_own_globals(function: Any) -> Any:
@@ -147,7 +165,8 @@ def _watched(
         def shuffled(x: int, y: int, z: int) -> None:
             columns, rows = builder.grid_dim[1], builder.grid_dim[2]
             if seed and not order:
-                order.extend(_permutation(builder.grid_dim[0] * columns * rows, seed))
+                programs = builder.grid_dim[0] * columns * rows
+                order.extend(numpy.random.default_rng(seed).permutation(programs))
             place = (x * columns + y) * rows + z
             if order:
                 place = int(order[place])
@@ -166,10 +185,6 @@ def _watched(
         compat.memory_by(lambda real: _Watcher(real, memory))(),
     ):
         yield
-
-
-def _permutation(count: int, seed: int) -> Any:
-    return numpy.random.default_rng(seed).permutation(count)
 
 
 class _Watcher:

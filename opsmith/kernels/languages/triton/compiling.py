@@ -78,7 +78,9 @@ def compile_for(
         else:
             signature[taken.name] = "constexpr"
             if taken.kind == "default":
-                constants[taken.name] = _default(function, taken.name)
+                constants[taken.name] = next(
+                    p.default for p in function.params if p.name == taken.name
+                )
     attributes = {
         (position,): [["tt.divisibility", 16]]
         for position, name in enumerate(function.arg_names)
@@ -126,10 +128,6 @@ def cache_key(kernel: TritonKernel) -> str:
     import triton
 
     return f"{triton.__version__} {_compilable(kernel).cache_key}"
-
-
-def _default(function: Untyped, name: str) -> object:
-    return next(p.default for p in function.params if p.name == name)
 
 
 def _beyond(facts: object) -> str:
