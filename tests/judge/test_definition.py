@@ -161,6 +161,9 @@ def test_each_definition_of_a_folder_is_for_the_candidate_of_its_name(cli, tmp_p
     lost = cli("judge", definitions, "--candidates", candidates, *options)
     assert lost.code == 2
     assert f"no such file: {definitions / 'next_h8.json'}" in lost.stderr
+    alone = cli("judge", definitions, "--candidate", candidates / "first_h8.py")
+    assert alone.code == 2
+    assert "is a folder: name that of the candidates by --candidates" in alone.stderr
 
 
 @pytest.mark.parametrize(

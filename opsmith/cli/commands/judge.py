@@ -119,6 +119,8 @@ def judge(
         raise typer.BadParameter("--verdict takes one candidate: name its file by --candidate")
     if candidates is None and (ray or results is not None):
         raise typer.BadParameter("--ray and --results are for a folder: name it by --candidates")
+    if candidate is not None and spec.is_dir():
+        raise typer.BadParameter(f"{spec} is a folder: name that of the candidates by --candidates")
     if sign is not None and verdict_file is None:
         raise typer.BadParameter("--sign signs a file: name it by --verdict OUT.json")
     options: dict[str, Any] = {

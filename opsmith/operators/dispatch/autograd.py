@@ -59,7 +59,8 @@ from opsmith.operators.dispatch.reference_gradients import by_reference
 from opsmith.signature import Signature
 from opsmith.untyped import Args, Arguments, Context, Untyped, Value
 
-_WRAPPER = once_differentiable(lambda ctx: None).__code__  # one for every decorated function
+#: The code of each backward that cannot be differentiated, as its author says by the decorator.
+_WRAPPER = once_differentiable(lambda ctx: None).__code__
 #: PyTorch has only this level. Compiled graphs enter it without setting PyTorch's Python variable.
 _LEVEL = 0
 
@@ -247,7 +248,7 @@ class _Nodes:
         structured = call.structured_grads(grads[: call.count] if self.mutated else grads)
         written = call.written_grads(self.mutated, grads[call.count :]) if self.mutated else ()
         returned = operator.rule.backward(ctx, *structured, *written)
-        if in_transform() and _is_decorated(operator.rule.backward):
+        if in_transform() and getattr(operator.rule.backward, "__code__", None) is _WRAPPER:
             returned = _refuse_again(operator.name, returned, ctx, grads)
         if not isinstance(returned, tuple):
             returned = (returned,)
@@ -298,11 +299,6 @@ def increment_versions(operator: Operator) -> Callable[..., object]:
         return returned
 
     return kernel
-
-
-def _is_decorated(backward: Callable[..., object]) -> bool:
-    """Return whether a backward cannot be differentiated, as its author says."""
-    return getattr(backward, "__code__", None) is _WRAPPER
 
 
 def _refuse_again(name: str, returned: object, ctx: Context, grads: Sequence[Tensor]) -> object:
