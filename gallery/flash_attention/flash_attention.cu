@@ -29,10 +29,11 @@ __device__ int64_t seen(const Given<T>& a, const Part& part, int64_t r) {
 template <typename T>
 __global__ void attend(Given<T> a, T* out, T* logsumexp) {
   using S = Sum<T>;
-  const Part part = find_part(a, blockIdx.x, true);
+  const Part part = find_part(a, true);
   if (part.count == 0) return;
-  const int64_t head = blockIdx.y, column = blockIdx.z * int64_t{kColumns};
-  const int lane = threadIdx.x % kWarp, own_first = threadIdx.x / kWarp * kEach;
+  const int64_t head = part.head, column = blockIdx.y * int64_t{kColumns};
+  const int lane = threadIdx.x % kWarp, own_first = static_cast<int>(threadIdx.x) / kWarp * kEach;
+  const int own_rows = part.count - own_first;  // of the warp, if not more than it takes
   const auto row = [&](int64_t r) { return a.row(part.sequence, head, part.first + r); };
   S sums[kEach][kLaneColumns] = {}, scores[kEach];
   Softmax<S> softmax[kEach];
@@ -40,9 +41,8 @@ __global__ void attend(Given<T> a, T* out, T* logsumexp) {
   for (int64_t first = 0; first < last; first += kWarp) {
     const int count = last - first < kWarp ? static_cast<int>(last - first) : kWarp;
     const auto place = [&](int j) { return a.key_row(part.sequence, head, first + j); };
-    find_scores<T>([&](int r) { return r < part.count ? a.query + row(r) * a.depth : nullptr; },
-                   [&](int j) { return j < count ? a.key + place(j) * a.depth : nullptr; }, a.depth,
-                   scores);
+    find_scores<T>([&](int r) { return a.query + row(r) * a.depth; }, part.count,
+                   [&](int j) { return a.key + place(j) * a.depth; }, count, a.depth, scores);
     for (int i = 0; i < kEach; ++i) {
       const int64_t r = own_first + i;
       const int64_t some = r < part.count ? seen(a, part, r) - first : 0;
@@ -54,16 +54,16 @@ __global__ void attend(Given<T> a, T* out, T* logsumexp) {
       const S factor = softmax[i].add(scores[i], lane < some && lane < count, first == 0);
       for (S& sum : sums[i]) sum *= factor;
     }
-    if (own_first >= part.count) continue;
     add_weighted<T>(
-        scores, [&](int j) { return a.value + place(j) * a.width; }, count, column, a.width, sums);
+        scores, own_rows, [&](int j) { return a.value + place(j) * a.width; }, count, column,
+        a.width, sums);
   }
   for (int i = 0; i < kEach; ++i) {
     const int64_t r = own_first + i;
     if (r >= part.count) continue;
     const bool sees = seen(a, part, r) > 0;
     write(sums[i], sees ? 1 / softmax[i].total : S(0), column, a.width, out + row(r) * a.width);
-    if (lane == 0 && blockIdx.z == 0) {
+    if (lane == 0 && blockIdx.y == 0) {
       logsumexp[row(r)] =
           static_cast<T>(sees ? softmax[i].largest + opsmith::log(softmax[i].total) : S(-INFINITY));
     }
@@ -82,10 +82,11 @@ struct Slopes {
 template <typename T>
 __global__ void find_query_gradients(Given<T> a, Slopes<T> given, T* out) {
   using S = Sum<T>;
-  const Part part = find_part(a, blockIdx.x, true);
+  const Part part = find_part(a, true);
   if (part.count == 0) return;
-  const int64_t head = blockIdx.y, column = blockIdx.z * int64_t{kColumns};
-  const int lane = threadIdx.x % kWarp, own_first = threadIdx.x / kWarp * kEach;
+  const int64_t head = part.head, column = blockIdx.y * int64_t{kColumns};
+  const int lane = threadIdx.x % kWarp, own_first = static_cast<int>(threadIdx.x) / kWarp * kEach;
+  const int own_rows = part.count - own_first;  // of the warp, if not more than it takes
   const auto row = [&](int64_t r) { return a.row(part.sequence, head, part.first + r); };
   S sums[kEach][kLaneColumns] = {}, means[kEach] = {}, scores[kEach], slopes[kEach];
   Softmax<S> softmax[kEach];
@@ -103,12 +104,10 @@ __global__ void find_query_gradients(Given<T> a, Slopes<T> given, T* out) {
   for (int64_t first = 0; first < last; first += kWarp) {
     const int count = last - first < kWarp ? static_cast<int>(last - first) : kWarp;
     const auto place = [&](int j) { return a.key_row(part.sequence, head, first + j); };
-    find_scores<T>([&](int r) { return r < part.count ? a.query + row(r) * a.depth : nullptr; },
-                   [&](int j) { return j < count ? a.key + place(j) * a.depth : nullptr; }, a.depth,
-                   scores);
-    find_scores<T>([&](int r) { return r < part.count ? given.grad + row(r) * a.width : nullptr; },
-                   [&](int j) { return j < count ? a.value + place(j) * a.width : nullptr; },
-                   a.width, slopes);
+    find_scores<T>([&](int r) { return a.query + row(r) * a.depth; }, part.count,
+                   [&](int j) { return a.key + place(j) * a.depth; }, count, a.depth, scores);
+    find_scores<T>([&](int r) { return given.grad + row(r) * a.width; }, part.count,
+                   [&](int j) { return a.value + place(j) * a.width; }, count, a.width, slopes);
     for (int i = 0; i < kEach; ++i) {
       const int64_t r = own_first + i;
       const int64_t some = r < part.count ? seen(a, part, r) - first : 0;
@@ -121,16 +120,16 @@ __global__ void find_query_gradients(Given<T> a, Slopes<T> given, T* out) {
       slopes[i] = scores[i] * (slopes[i] - means[i]);
       for (S& sum : sums[i]) sum *= factor;
     }
-    if (own_first >= part.count) continue;
     add_weighted<T>(
-        slopes, [&](int j) { return a.key + place(j) * a.depth; }, count, column, a.depth, sums);
+        slopes, own_rows, [&](int j) { return a.key + place(j) * a.depth; }, count, column, a.depth,
+        sums);
   }
   for (int i = 0; i < kEach; ++i) {
     const int64_t r = own_first + i;
     if (r >= part.count) continue;
     const S factor = seen(a, part, r) > 0 ? 1 / softmax[i].total : S(0);
     write(sums[i], a.scale * factor, column, a.depth, out + row(r) * a.depth);
-    if (lane == 0 && blockIdx.z == 0) {
+    if (lane == 0 && blockIdx.y == 0) {
       given.means[row(r)] = means[i];
       given.largest[row(r)] = softmax[i].largest;
       given.factors[row(r)] = factor;
@@ -141,10 +140,11 @@ __global__ void find_query_gradients(Given<T> a, Slopes<T> given, T* out) {
 template <typename T>
 __global__ void find_key_gradients(Given<T> a, Slopes<T> given, T* of_key, T* of_value) {
   using S = Sum<T>;
-  const Part part = find_part(a, blockIdx.x, false);
+  const Part part = find_part(a, false);
   if (part.count == 0) return;
-  const int64_t head = blockIdx.y, column = blockIdx.z * int64_t{kColumns};
-  const int lane = threadIdx.x % kWarp, own_first = threadIdx.x / kWarp * kEach;
+  const int64_t head = part.head, column = blockIdx.y * int64_t{kColumns};
+  const int lane = threadIdx.x % kWarp, own_first = static_cast<int>(threadIdx.x) / kWarp * kEach;
+  const int own_rows = part.count - own_first;  // of the warp, if not more than it takes
   const auto place = [&](int64_t r) { return a.key_row(part.sequence, head, part.first + r); };
   const auto first_row = [&](int64_t r) {
     return part.sequence.first_query(part.first + r, a.causal) * a.group;
@@ -155,12 +155,10 @@ __global__ void find_key_gradients(Given<T> a, Slopes<T> given, T* of_key, T* of
   for (int64_t first = first_row(0); first < rows; first += kWarp) {
     const int count = rows - first < kWarp ? static_cast<int>(rows - first) : kWarp;
     const auto row = [&](int j) { return a.row(part.sequence, head, first + j); };
-    find_scores<T>([&](int r) { return r < part.count ? a.key + place(r) * a.depth : nullptr; },
-                   [&](int j) { return j < count ? a.query + row(j) * a.depth : nullptr; }, a.depth,
-                   scores);
-    find_scores<T>([&](int r) { return r < part.count ? a.value + place(r) * a.width : nullptr; },
-                   [&](int j) { return j < count ? given.grad + row(j) * a.width : nullptr; },
-                   a.width, slopes);
+    find_scores<T>([&](int r) { return a.key + place(r) * a.depth; }, part.count,
+                   [&](int j) { return a.query + row(j) * a.depth; }, count, a.depth, scores);
+    find_scores<T>([&](int r) { return a.value + place(r) * a.width; }, part.count,
+                   [&](int j) { return given.grad + row(j) * a.width; }, count, a.width, slopes);
     for (int i = 0; i < kEach; ++i) {
       const int64_t r = own_first + i;
       const bool sees = r < part.count && lane < count && first + lane >= first_row(r);
@@ -173,13 +171,12 @@ __global__ void find_key_gradients(Given<T> a, Slopes<T> given, T* of_key, T* of
       scores[i] = weight;
       slopes[i] = slope;
     }
-    if (own_first >= part.count) continue;
     add_weighted<T>(
-        slopes, [&](int j) { return a.query + row(j) * a.depth; }, count, column, a.depth,
+        slopes, own_rows, [&](int j) { return a.query + row(j) * a.depth; }, count, column, a.depth,
         key_sums);
     add_weighted<T>(
-        scores, [&](int j) { return given.grad + row(j) * a.width; }, count, column, a.width,
-        value_sums);
+        scores, own_rows, [&](int j) { return given.grad + row(j) * a.width; }, count, column,
+        a.width, value_sums);
   }
   for (int i = 0; i < kEach; ++i) {
     const int64_t r = own_first + i;
@@ -192,7 +189,7 @@ __global__ void find_key_gradients(Given<T> a, Slopes<T> given, T* of_key, T* of
 // The grid of a kernel that adds up rows of so many columns.
 template <typename T>
 dim3 grid_of(const Given<T>& a, bool of_queries, int64_t columns) {
-  return dim3(static_cast<unsigned>(parts_at_most(a, of_queries)), static_cast<unsigned>(a.heads),
+  return dim3(blocks_of(a, of_queries),
               static_cast<unsigned>(std::max<int64_t>(1, (columns + kColumns - 1) / kColumns)));
 }
 

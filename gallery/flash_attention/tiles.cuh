@@ -54,79 +54,99 @@ struct Softmax {
   }
 };
 
-// The part of the rows that a block takes: a sequence, and its first row.
+// The rows that a block takes: of which sequence and head, the first, and how many.
 struct Part {
   Sequence sequence;
-  int64_t first, count;  // count: 0 if there is nothing to do
+  int64_t head, first;
+  int count;  // 0 if there is nothing to do
 };
 
-// Finds the part of a block. `each` is how many rows a place of the sequence has: the group for
-// queries, 1 for keys.
+// How many parts begin before those of a sequence, at most: as many as the rows before it fill, and
+// for each sequence one that is not full. Its own parts are not more than the difference to the
+// next. So a block finds its part by bisection, and nobody counts the rows of all sequences.
 template <typename Args>
-__device__ Part find_part(const Args& a, int64_t block, bool of_queries) {
-  for (int64_t s = 0; s < a.sequences; ++s) {
-    const Sequence one = a.sequence(s);
-    const int64_t rows = of_queries ? one.queries * a.group : one.keys;
-    const int64_t blocks = (rows + kRows - 1) / kRows;
-    if (block < blocks) {
-      const int64_t first = block * kRows;
-      return {one, first, rows - first < kRows ? rows - first : kRows};
-    }
-    block -= blocks;
+OPSMITH_HOST_DEVICE int64_t parts_before(const Args& a, int64_t s, bool of_queries) {
+  if (a.query_offsets == nullptr) {
+    return s * (((of_queries ? a.queries * a.group : a.keys) + kRows - 1) / kRows);
   }
-  return {{}, 0, 0};
+  return (of_queries ? a.query_offsets[s] * a.group : a.key_offsets[s]) / kRows + s;
 }
 
-// Not more blocks than this have a part: each sequence may have one that is not full.
+// Finds the part of the block, whose number is that of the part times the heads, and its head.
 template <typename Args>
-int64_t parts_at_most(const Args& a, bool of_queries) {
-  const int64_t rows = of_queries ? a.queries * a.group : a.keys;
-  if (a.query_offsets == nullptr) return a.sequences * ((rows + kRows - 1) / kRows);
-  return rows == 0 ? 0 : rows / kRows + a.sequences;
+__device__ Part find_part(const Args& a, bool of_queries) {
+  const int64_t block = blockIdx.x / a.heads;
+  int64_t low = 0, high = a.sequences;  // the sequence is in [low, high)
+  while (high - low > 1) {
+    const int64_t middle = (low + high) / 2;
+    if (parts_before(a, middle, of_queries) <= block) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  const Sequence one = a.sequence(low);
+  const int64_t rows = of_queries ? one.queries * a.group : one.keys;
+  const int64_t first = (block - parts_before(a, low, of_queries)) * kRows;
+  if (first >= rows) return {one, blockIdx.x % a.heads, first, 0};
+  const int count = rows - first < kRows ? static_cast<int>(rows - first) : kRows;
+  return {one, blockIdx.x % a.heads, first, count};
 }
 
-// scores[i] = the product of the warp's own row i and the lane's other row. `own(r)` and `other(j)`
-// point at rows of `columns` elements, or are null. All threads of the block take part.
+// How many blocks find a part, at most. The offsets are on the device: the last is the size.
+template <typename Args>
+unsigned blocks_of(const Args& a, bool of_queries) {
+  const int64_t rows = of_queries ? a.queries * a.group : a.keys;
+  const int64_t parts = a.query_offsets == nullptr ? parts_before(a, a.sequences, of_queries)
+                                                   : rows / kRows + a.sequences;
+  return opsmith::blocks_for(parts * a.heads, 1);
+}
+
+// scores[i] = the product of the warp's own row i and the lane's other row; 0 beyond the last of
+// either. `own(r)` and `other(j)` point at rows of `columns` elements. All threads of the block
+// take part.
 template <typename T, typename FOwn, typename FOther>
-__device__ void find_scores(FOwn own, FOther other, int64_t columns, Sum<T>* scores) {
+__device__ void find_scores(FOwn own, int own_count, FOther other, int other_count, int64_t columns,
+                            Sum<T>* scores) {
   using S = Sum<T>;
   __shared__ S own_part[kRows][kDepth];
   __shared__ S other_part[kWarp][kDepth + 1];  // so that lanes read from different banks
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const int lane = threadIdx.x % kWarp, own_first = static_cast<int>(threadIdx.x) / kWarp * kEach;
   for (int i = 0; i < kEach; ++i) scores[i] = S(0);
   for (int64_t first = 0; first < columns; first += kDepth) {
+    const int some = columns - first < kDepth ? static_cast<int>(columns - first) : kDepth;
     __syncthreads();  // the part before is read
-    for (int item = threadIdx.x; item < kRows * kDepth; item += kThreads) {
-      const int64_t c = first + item % kDepth;
-      const T* row = own(item / kDepth);
-      own_part[item / kDepth][item % kDepth] =
-          row == nullptr || c >= columns ? S(0) : static_cast<S>(row[c]);
+    for (int item = threadIdx.x; item < own_count * kDepth; item += kThreads) {
+      const int r = item / kDepth, c = item % kDepth;
+      if (c < some) own_part[r][c] = static_cast<S>(own(r)[first + c]);
     }
-    for (int item = threadIdx.x; item < kWarp * kDepth; item += kThreads) {
-      const int64_t c = first + item % kDepth;
-      const T* row = other(item / kDepth);
-      other_part[item / kDepth][item % kDepth] =
-          row == nullptr || c >= columns ? S(0) : static_cast<S>(row[c]);
+    for (int item = threadIdx.x; item < other_count * kDepth; item += kThreads) {
+      const int j = item / kDepth, c = item % kDepth;
+      if (c < some) other_part[j][c] = static_cast<S>(other(j)[first + c]);
     }
     __syncthreads();
-    const int some = columns - first < kDepth ? static_cast<int>(columns - first) : kDepth;
+    if (lane >= other_count) continue;
     for (int c = 0; c < some; ++c) {
       const S factor = other_part[lane][c];
-      for (int i = 0; i < kEach; ++i) scores[i] += own_part[warp * kEach + i][c] * factor;
+      for (int i = 0; i < kEach; ++i) {
+        if (own_first + i < own_count) scores[i] += own_part[own_first + i][c] * factor;
+      }
     }
   }
 }
 
 // sums[i][k] += the sum over the `count` other rows of the lanes' weights[i] times an element: of
-// columns `first` + lane, + 32 and so on.
+// columns `first` + lane, + 32 and so on. The warp has `rows` rows i.
 template <typename T, typename F>
-__device__ void add_weighted(const Sum<T>* weights, F other, int count, int64_t first,
+__device__ void add_weighted(const Sum<T>* weights, int rows, F other, int count, int64_t first,
                              int64_t columns, Sum<T> (*sums)[kLaneColumns]) {
   const int lane = threadIdx.x % kWarp;
   for (int j = 0; j < count; ++j) {
     const T* row = other(j);
     Sum<T> shares[kEach];
-    for (int i = 0; i < kEach; ++i) shares[i] = __shfl_sync(kAll, weights[i], j);
+    for (int i = 0; i < kEach; ++i) {
+      shares[i] = i < rows ? __shfl_sync(kAll, weights[i], j) : Sum<T>(0);
+    }
     for (int k = 0; k < kLaneColumns; ++k) {
       const int64_t c = first + k * kWarp + lane;
       if (c >= columns) break;
