@@ -30,6 +30,9 @@ MODULES = (
     "gallery.add_rms_norm.add_rms_norm",
     "gallery.segment_reduce.segment_reduce",
     "gallery.nms.nms",
+    "gallery.flash_attention.flash_attention",
+    "gallery.paged_attention.paged_attention",
+    "gallery.int4_linear.int4_linear",
     "published",
 )
 

@@ -29,6 +29,7 @@ __device__ int64_t seen(const Given<T>& a, const Part& part, int64_t r) {
 template <typename T>
 __global__ void attend(Given<T> a, T* out, T* logsumexp) {
   using S = Sum<T>;
+  __shared__ Parts<S> parts;
   const Part part = find_part(a, true);
   if (part.count == 0) return;
   const int64_t head = part.head, column = blockIdx.y * int64_t{kColumns};
@@ -42,7 +43,8 @@ __global__ void attend(Given<T> a, T* out, T* logsumexp) {
     const int count = last - first < kWarp ? static_cast<int>(last - first) : kWarp;
     const auto place = [&](int j) { return a.key_row(part.sequence, head, first + j); };
     find_scores<T>([&](int r) { return a.query + row(r) * a.depth; }, part.count,
-                   [&](int j) { return a.key + place(j) * a.depth; }, count, a.depth, scores);
+                   [&](int j) { return a.key + place(j) * a.depth; }, count, a.depth, parts,
+                   scores);
     for (int i = 0; i < kEach; ++i) {
       const int64_t r = own_first + i;
       const int64_t some = r < part.count ? seen(a, part, r) - first : 0;
@@ -82,6 +84,7 @@ struct Slopes {
 template <typename T>
 __global__ void find_query_gradients(Given<T> a, Slopes<T> given, T* out) {
   using S = Sum<T>;
+  __shared__ Parts<S> parts;
   const Part part = find_part(a, true);
   if (part.count == 0) return;
   const int64_t head = part.head, column = blockIdx.y * int64_t{kColumns};
@@ -105,9 +108,11 @@ __global__ void find_query_gradients(Given<T> a, Slopes<T> given, T* out) {
     const int count = last - first < kWarp ? static_cast<int>(last - first) : kWarp;
     const auto place = [&](int j) { return a.key_row(part.sequence, head, first + j); };
     find_scores<T>([&](int r) { return a.query + row(r) * a.depth; }, part.count,
-                   [&](int j) { return a.key + place(j) * a.depth; }, count, a.depth, scores);
+                   [&](int j) { return a.key + place(j) * a.depth; }, count, a.depth, parts,
+                   scores);
     find_scores<T>([&](int r) { return given.grad + row(r) * a.width; }, part.count,
-                   [&](int j) { return a.value + place(j) * a.width; }, count, a.width, slopes);
+                   [&](int j) { return a.value + place(j) * a.width; }, count, a.width, parts,
+                   slopes);
     for (int i = 0; i < kEach; ++i) {
       const int64_t r = own_first + i;
       const int64_t some = r < part.count ? seen(a, part, r) - first : 0;
@@ -140,6 +145,7 @@ __global__ void find_query_gradients(Given<T> a, Slopes<T> given, T* out) {
 template <typename T>
 __global__ void find_key_gradients(Given<T> a, Slopes<T> given, T* of_key, T* of_value) {
   using S = Sum<T>;
+  __shared__ Parts<S> parts;
   const Part part = find_part(a, false);
   if (part.count == 0) return;
   const int64_t head = part.head, column = blockIdx.y * int64_t{kColumns};
@@ -156,9 +162,11 @@ __global__ void find_key_gradients(Given<T> a, Slopes<T> given, T* of_key, T* of
     const int count = rows - first < kWarp ? static_cast<int>(rows - first) : kWarp;
     const auto row = [&](int j) { return a.row(part.sequence, head, first + j); };
     find_scores<T>([&](int r) { return a.key + place(r) * a.depth; }, part.count,
-                   [&](int j) { return a.query + row(j) * a.depth; }, count, a.depth, scores);
+                   [&](int j) { return a.query + row(j) * a.depth; }, count, a.depth, parts,
+                   scores);
     find_scores<T>([&](int r) { return a.value + place(r) * a.width; }, part.count,
-                   [&](int j) { return given.grad + row(j) * a.width; }, count, a.width, slopes);
+                   [&](int j) { return given.grad + row(j) * a.width; }, count, a.width, parts,
+                   slopes);
     for (int i = 0; i < kEach; ++i) {
       const int64_t r = own_first + i;
       const bool sees = r < part.count && lane < count && first + lane >= first_row(r);

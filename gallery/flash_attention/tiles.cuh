@@ -102,15 +102,19 @@ unsigned blocks_of(const Args& a, bool of_queries) {
   return opsmith::blocks_for(parts * a.heads, 1);
 }
 
+// The shared memory of a block: a part of each of its rows, and of the other rows beside them.
+template <typename S>
+struct Parts {
+  S own[kRows][kDepth], other[kWarp][kDepth + 1];  // + 1: lanes read from different banks
+};
+
 // scores[i] = the product of the warp's own row i and the lane's other row; 0 beyond the last of
 // either. `own(r)` and `other(j)` point at rows of `columns` elements. All threads of the block
 // take part.
 template <typename T, typename FOwn, typename FOther>
 __device__ void find_scores(FOwn own, int own_count, FOther other, int other_count, int64_t columns,
-                            Sum<T>* scores) {
+                            Parts<Sum<T>>& parts, Sum<T>* scores) {
   using S = Sum<T>;
-  __shared__ S own_part[kRows][kDepth];
-  __shared__ S other_part[kWarp][kDepth + 1];  // so that lanes read from different banks
   const int lane = threadIdx.x % kWarp, own_first = static_cast<int>(threadIdx.x) / kWarp * kEach;
   for (int i = 0; i < kEach; ++i) scores[i] = S(0);
   for (int64_t first = 0; first < columns; first += kDepth) {
@@ -118,18 +122,18 @@ __device__ void find_scores(FOwn own, int own_count, FOther other, int other_cou
     __syncthreads();  // the part before is read
     for (int item = threadIdx.x; item < own_count * kDepth; item += kThreads) {
       const int r = item / kDepth, c = item % kDepth;
-      if (c < some) own_part[r][c] = static_cast<S>(own(r)[first + c]);
+      if (c < some) parts.own[r][c] = static_cast<S>(own(r)[first + c]);
     }
     for (int item = threadIdx.x; item < other_count * kDepth; item += kThreads) {
       const int j = item / kDepth, c = item % kDepth;
-      if (c < some) other_part[j][c] = static_cast<S>(other(j)[first + c]);
+      if (c < some) parts.other[j][c] = static_cast<S>(other(j)[first + c]);
     }
     __syncthreads();
     if (lane >= other_count) continue;
     for (int c = 0; c < some; ++c) {
-      const S factor = other_part[lane][c];
+      const S factor = parts.other[lane][c];
       for (int i = 0; i < kEach; ++i) {
-        if (own_first + i < own_count) scores[i] += own_part[own_first + i][c] * factor;
+        if (own_first + i < own_count) scores[i] += parts.own[own_first + i][c] * factor;
       }
     }
   }

@@ -10,9 +10,12 @@ from opsmith.operators import Operator
 
 NAMES = (
     "add_rms_norm",
+    "flash_attention",
+    "int4_linear",
     "linear_cross_entropy",
     "moe_gating",
     "nms",
+    "paged_attention",
     "rms_norm",
     "rope",
     "segment_reduce",

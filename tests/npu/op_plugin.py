@@ -22,9 +22,10 @@ from opsmith.sources.importing import import_all
 
 ROOT = HERE.parents[1]
 OWN = ROOT / "tests" / "targets" / "op_plugin" / "op_plugin_operators.py"
+GALLERY = ("add_custom", "rms_norm", "bev_pool_v2", "paged_attention", "int4_linear")
 #: Gallery and examples; the dtype of rfft's result, complex, follows from no argument.
 FILES = (
-    *(f"gallery/{name}/{name}.py" for name in ("add_custom", "rms_norm", "bev_pool_v2")),
+    *(f"gallery/{name}/{name}.py" for name in GALLERY),
     *(
         str(path.relative_to(ROOT))
         for path in sorted((ROOT / "examples" / "todays_operators").glob("*.py"))

@@ -54,29 +54,6 @@ def test_the_gradient_of_an_embedding_is_pytorchs() -> None:
     torch.testing.assert_close(found, expected)
 
 
-def test_a_linear_layer_of_four_bits_multiplies_by_the_weights_unpacked() -> None:
-    weight = torch.randint(-8, 8, (5, 12))
-    scales, x = torch.rand(5, 3), torch.randn(2, 12)
-    packed = ((weight[:, 0::2] + 8) | (weight[:, 1::2] + 8) << 4).to(torch.uint8)
-    expected = x @ (weight * scales.repeat_interleave(4, 1)).T
-    torch.testing.assert_close(_reference("int4_linear")(x, packed, scales), expected)
-
-
-def test_paged_attention_is_attention_over_the_tokens_of_the_pages() -> None:
-    query = torch.randn(2, 6, 4)
-    cache = torch.randn(2, 5, 3, 2, 4)
-    pages, lengths = torch.tensor([[4, 0, 2], [1, 1, 3]]), torch.tensor([7, 2])
-    found = _reference("paged_attention")(query, *cache, pages, lengths, scale=0.5)
-    for sequence, length in enumerate(lengths.tolist()):
-        keys, values = (
-            one[pages[sequence]].reshape(9, 2, 4)[:length].transpose(0, 1) for one in cache
-        )
-        expected = functional.scaled_dot_product_attention(
-            query[sequence][:, None], keys, values, scale=0.5, enable_gqa=True
-        )
-        torch.testing.assert_close(found[sequence], expected[:, 0])
-
-
 def test_a_step_of_adamw_is_pytorchs() -> None:
     params = [torch.randn(3, 4), torch.randn(2)]
     theirs = [torch.nn.Parameter(one.clone()) for one in params]

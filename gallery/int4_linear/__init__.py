@@ -1,0 +1,1 @@
+"""`llm::int4_linear`."""

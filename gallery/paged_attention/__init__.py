@@ -1,0 +1,1 @@
+"""`llm::paged_attention`."""
