@@ -140,7 +140,7 @@ def large_calls(
     signature = small.signature
     present = [p for p in signature.tensors if p.is_tensor and small.values[p.name] is not None]
     types = [p.tensor_type for p in present]
-    types += [one.tensor_type for one in signature.results if results and signature.shaped]
+    types += [one.tensor_type for one in signature.results if results and _sizes_results(signature)]
     taken = []
     for type_ in types:
         if type_ is None or type_.shape is None:
@@ -196,7 +196,7 @@ def _large_call(
         described[name] = TensorInfo(shape, described[name].dtype)
     try:
         bound = bind(signature, described)
-        sizes = result_shapes(signature, bound, small.values) if signature.shaped else ()
+        sizes = result_shapes(signature, bound, small.values) if _sizes_results(signature) else ()
     except (OpsmithError, ValueError):
         return None
     dtypes = [str(signature.dtype_in(r.tensor_type, bound.dtype)) for r in signature.results]
@@ -212,6 +212,11 @@ def bytes_of(call: LargeCall) -> list[int]:
     values = call.small.values
     given = [math.prod(s) * values[name].element_size() for name, s in call.shapes.items()]
     return given + [math.prod(s) * DTYPES[dtype].itemsize for s, dtype in call.results]
+
+
+def _sizes_results(signature: Signature) -> bool:
+    """Return whether the sizes of the arguments decide those of the results."""
+    return signature.shaped and not signature.data_dependent
 
 
 def _kept(signature: Signature) -> set[str]:

@@ -171,6 +171,18 @@ def test_values_that_depend_on_each_other_are_not_stretched():
         assert int(call.pattern("rows", 7).max()) < call.shapes["x"][0]
 
 
+@pytest.mark.parametrize(("index", "code"), [("int64_t", ""), ("int32_t", "OPS-SIZE-NARROW")])
+def test_a_result_whose_size_the_data_decide_is_not_made_large(index, code):
+    def data_sized(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "M"]:
+        return x[:, :1][x[:, :1] > 0]
+
+    operator = opsmith.op("narrow::data_sized", data_dependent=("M",))(data_sized)
+    source = HERE / "data_sized.cpp"
+    operator.register_kernel("cpu", source=source, flags=[f"-DINDEX={index}"])
+    found = row(operator)
+    assert (found.status, found.code) == ("failed" if code else "passed", code), found.explain()
+
+
 def gathered(
     table: Float32[Tensor, "V C"], rows: Annotated[Int32[Tensor, "P"], Index("V")]
 ) -> Float32[Tensor, "P C"]:
