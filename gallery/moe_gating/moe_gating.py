@@ -50,6 +50,7 @@ def moe_gating(
 
 
 moe_gating.register_kernel("cpu", source="moe_gating.cpp")
+moe_gating.register_kernel("cuda", source="moe_gating.cu")
 
 
 @moe_gating.register_cases
