@@ -11,7 +11,8 @@
 template <typename T>
 void moe_gating(const opsmith::Context& ctx, const llm::moe_gating_args<T>& a) {
   using S = gallery::Sum<T>;
-  const auto &weights = a.out0, &experts = a.out1, &offsets = a.out2, &choices = a.out3;
+  const auto& weights = a.out0;
+  const auto &experts = a.out1, &offsets = a.out2, &choices = a.out3;
   ctx.parallel_for(0, a.T, (1 << 13) / a.E + 1, [&](int64_t begin, int64_t end) {
     std::vector<S> best(a.k);
     for (int64_t t = begin; t < end; ++t) {
