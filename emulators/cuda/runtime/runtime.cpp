@@ -141,6 +141,7 @@ void begin_call(Watcher* watcher) {
 
 void end_call() {
   State& s = state();
+  if (s.ends_only && s.unsure) s.watcher->remark("unsure", {});
   s.watcher = nullptr;
   s.program = false;
   s.regions.clear();

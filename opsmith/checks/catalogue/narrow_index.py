@@ -67,6 +67,7 @@ class _Outcome:
     fault: Fault | None = None
     refused: str = ""
     untouched: set[str] = field(default_factory=set)
+    unsure: bool = False  # whether blocks that did not run would have written what was read
 
 
 class _NothingSeenError(Exception):
@@ -205,7 +206,7 @@ class _Kernel:
         except Fault as fault:
             return _Outcome(fault)
         ((done,),) = calls
-        return _Outcome(None, done.refused, set(done.untouched))
+        return _Outcome(None, done.refused, set(done.untouched), "unsure" in done.remarks)
 
     def judge(self, large: LargeCall, fewer: LargeCall, few: LargeCall | None) -> None:
         """Compare a large call with the same call with fewer elements.
@@ -222,6 +223,8 @@ class _Kernel:
             raise _NothingSeenError("the kernel allocates gigabytes itself")
         if found.fault is None and not found.refused and not found.untouched:
             return
+        if found.untouched and found.unsure:
+            raise _NothingSeenError("blocks that do not run decide what is read")
         other = self.run(fewer)
         if other.fault is not None or other.refused:
             raise _NothingSeenError("the kernel goes wrong with fewer elements too")

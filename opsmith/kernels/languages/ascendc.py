@@ -74,7 +74,8 @@ def by_bisheng(unit: Unit, what: str) -> Unit:
     home = _home(what)
     framework = home / "compiler" / "tikcpp" / "tikcfw"
     include = (home / "include", framework, framework / "impl", framework / "interface")
-    flags = ("-xcce", f"--npu-arch={_architecture()}")
+    architecture = os.environ.get("OPSMITH_NPU_ARCH", "").strip() or _DEFAULT_ARCHITECTURE
+    flags = ("-xcce", f"--npu-arch={architecture}")
     return replace(
         unit,
         include_dirs=(*unit.include_dirs, *include),
@@ -119,8 +120,3 @@ def _home(what: str) -> Path:
             "source the set_env.sh in its folder."
         )
     return Path(home)
-
-
-def _architecture() -> str:
-    """Return the value of ``--npu-arch``, from ``OPSMITH_NPU_ARCH``."""
-    return os.environ.get("OPSMITH_NPU_ARCH", "").strip() or _DEFAULT_ARCHITECTURE

@@ -214,7 +214,8 @@ def _difference(ours: Untyped, theirs: Untyped) -> str:
         if own.name != other.name:
             return f"argument {position} is called {other.name!r}, declared as {own.name!r}"
         declared, is_ = _kind(own.type), _kind(other.type)
-        if declared != is_ and is_ not in _as_numbers(declared):
+        numbers = declared.replace("int", "number"), declared.replace("float", "number")
+        if declared != is_ and is_ not in numbers:  # schemas may accept any number
             return f"argument {own.name!r} is {is_}, declared as {declared}"
         if is_written(own) != is_written(other):
             what = ("is written into", "is not written into")
@@ -236,11 +237,6 @@ def _difference(ours: Untyped, theirs: Untyped) -> str:
 
 def _kind(type_: object) -> str:
     return str(type_).replace("SymInt", "int").replace("Scalar", "number")
-
-
-def _as_numbers(kind: str) -> tuple[str, str]:
-    """Return the spellings of `kind` in schemas that accept any number."""
-    return kind.replace("int", "number"), kind.replace("float", "number")
 
 
 class _ExportThread(threading.local):

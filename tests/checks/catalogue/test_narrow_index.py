@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Annotated
 
 import pytest
+import torch
 from alone import row_alone
 from jaxtyping import Float32, Int32
 from torch import Tensor
 
 import opsmith
-from opsmith import Index, Sorted
+from opsmith import Between, Index, Sorted
 from opsmith.checks.cases.large_calls import large_calls, small_case
 from opsmith.checks.cases.wanted import Wanted
 
@@ -229,3 +230,19 @@ UNUSUAL_CUDA = ["last_block.cu", "queue.cu", "fixed_grid.cu", "two_passes.cu", "
 def test_a_right_cuda_kernel_of_unusual_form_is_not_flagged(file):
     found = row(registered(file))
     assert found.status in ("passed", "not applicable"), found.explain()
+
+
+def counted(
+    x: Float32[Tensor, "N C"],
+    rows: Annotated[Int32[Tensor, "N M"], Index("N")],
+    counts: Annotated[Int32[Tensor, "N"], Between(1, "M")],
+) -> Float32[Tensor, "N C"]:
+    there = torch.arange(rows.shape[1], device=x.device) < counts[:, None]
+    return x * (rows * there).sum(1, keepdim=True)
+
+
+@pytest.mark.slow(cases=1)
+def test_values_that_are_compared_on_the_device_decide_what_the_ends_read():
+    found = row(registered("counted.cu", counted))
+    assert found.status == "passed", found.explain()
+    assert any("x, the result of" in note for note in found.notes), found.notes

@@ -76,10 +76,13 @@ __device__ void look(const Looked& item, int32_t number, int64_t row, Unadmitted
 
 template <int N>
 __global__ void admit_values(LookedAt<N> all, Unadmitted* found) {
-  const Looked& item = all.items[blockIdx.y];
-  const auto number = static_cast<int32_t>(blockIdx.y);
-  const int64_t step = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < item.count; i += step) {
+  const Looked& item = all.items[blockIdx.x];
+  const auto number = static_cast<int32_t>(blockIdx.x);
+  const int64_t step = int64_t{gridDim.y} * blockDim.x;
+  // The last blocks take the last values of every tensor: where only these blocks of grids are run,
+  // those of the operator's kernel find what they read.
+  const int64_t before = (gridDim.y - 1 - blockIdx.y) * int64_t{blockDim.x} + threadIdx.x;
+  for (int64_t i = item.count - 1 - before; i >= 0; i -= step) {
     switch (item.dtype) {
 #define OPSMITH_LOOK(T)              \
   case dtype_traits<T>::key:         \
@@ -195,7 +198,7 @@ class ValueGuard {
     for (const Looked& item : all_.items) most = std::max(most, item.count);
     if (most == 0) return;
     const unsigned blocks = std::min(blocks_for(most, 256), 1024u);
-    launch(ctx_, admit_values<N>, dim3(blocks, N), 256, 0, all_, box.on_device());
+    launch(ctx_, admit_values<N>, dim3(N, blocks), 256, 0, all_, box.on_device());
   }
   void end() {
     if (box_ != nullptr) report("");
