@@ -64,7 +64,7 @@ class LoadedModel:
         inputs = ", ".join(str(spec) for spec in manifest.inputs)
         return f"<{manifest.target} artifact {self.artifact.folder} ({inputs})>"
 
-    def __call__(self, *args: object, **kwargs: object) -> Value:
+    def __call__(self, /, *args: object, **kwargs: object) -> Value:
         """Run the model with its original arguments and return its original structure.
 
         Args:

@@ -160,10 +160,11 @@ def _dim_names(
             # `2*dim + 1` is derived from `dim`, and `dim` itself may not be the size of any axis.
             own = getattr(dim, "root", dim)
             name = own if isinstance(own, str) else getattr(own, "__name__", "")
-            expression = getattr(getattr(sizes[axis], "node", None), "expr", None)
-            symbols = getattr(expression, "free_symbols", ())
-            if name.isidentifier() and len(symbols) == 1:
-                names.setdefault(str(next(iter(symbols))), name)
+            if name.isidentifier():  # `[None]` may be of a list of tensors without dimensions
+                expression = getattr(getattr(sizes[axis], "node", None), "expr", None)
+                symbols = getattr(expression, "free_symbols", ())
+                if len(symbols) == 1:
+                    names.setdefault(str(next(iter(symbols))), name)
     return names
 
 

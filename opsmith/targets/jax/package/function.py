@@ -65,7 +65,7 @@ class Function:
     def __repr__(self) -> str:
         return f"<{self.signature.qualname} for JAX>"
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the operator.
 
         Raises:
