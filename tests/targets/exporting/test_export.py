@@ -193,6 +193,18 @@ def test_what_an_export_needs_is_asked_for(target, tmp_path):
         )
 
 
+def test_a_list_may_hold_a_tensor_without_dimensions(target, tmp_path):
+    class Doubled(nn.Module):
+        def forward(self, *groups: list[Tensor]) -> list[Tensor]:
+            return [2 * one for group in groups for one in group]
+
+    shapes = (([{0: Dim.DYNAMIC}], [None]),)
+    options = {"target": "stand_in", "out": tmp_path / "dist", "dynamic_shapes": shapes}
+    opsmith.export(Doubled(), ([torch.ones(3)], [torch.tensor(1.0)]), say=None, **options)
+    sums = [one.sum() for one in opsmith.load(tmp_path / "dist")([torch.ones(5)], [torch.ones(())])]
+    assert sums == [10, 2]
+
+
 def test_every_folder_beside_the_protocol_is_a_target():
     names = registry_module.target_names()
     assert {"aotinductor", "onnx", "onnxruntime"} <= set(names)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float32
 from torch import Tensor
 
 import opsmith
@@ -320,3 +320,21 @@ def test_a_number_whose_class_raises_or_that_is_too_large_is_named(loaded) -> No
     given = {**ARRAYS, "k": 1, "on": True, "sizes": (), "weights": (0.0, 0.0)}
     with pytest.raises(opsmith.ArgumentError, match="'scale' is an int of 1329 bits"):
         loaded.ops.everything(**given, scale=10**400)
+
+
+@pytest.mark.slow
+def test_a_parameter_may_be_called_self(tmp_path) -> None:
+    @opsmith.op("jax_self::halved")
+    def halved(self: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+        return self / 2
+
+    (tmp_path / "halved.cpp").write_text(
+        '#include <opsmith/kernel.h>\n#include "halved.h"\n'
+        "void halved(const opsmith::Context&, const jax_self::halved_args& a) {\n"
+        "  for (int64_t i = 0; i < a.N; ++i) a.out[i] = a.self[i] / 2;\n}\n"
+        "OPSMITH_KERNEL(jax_self, halved, cpu)\n"
+    )
+    halved.register_kernel("cpu", source=tmp_path / "halved.cpp")
+    opsmith.export(halved, target="jax", out=tmp_path / "dist", say=None)
+    loaded = opsmith.load(tmp_path / "dist")
+    assert loaded.ops.halved(self=jnp.ones(2)).tolist() == [0.5, 0.5]
