@@ -242,7 +242,7 @@ def _cases(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
     # block has in CUDA; one query; queries that see nothing; no keys.
     for b, t, s, k, g, d, e in (
         (2, 5, 5, 2, 3, 8, 8),
-        (1, 60, 140, 1, 2, 4, 7),
+        (1, 60, 260, 1, 2, 4, 7),
         (1, 2, 35, 1, 2, 33, 133),
         (2, 1, 35, 2, 2, 4, 4),
         (1, 6, 3, 1, 2, 5, 3),

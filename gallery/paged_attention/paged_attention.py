@@ -66,7 +66,7 @@ def _cases(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
     for s, k, g, d, p, slots, m in (
         (3, 2, 3, 8, 5, 4, 3),
         (2, 1, 2, 149, 3, 16, 2),
-        (1, 2, 1, 5, 9, 1, 40),
+        (1, 2, 1, 5, 9, 1, 260),
     ):
         query = torch.randn(s, k * g, d, generator=generator).to(dtype)
         keys, values = torch.randn(2, p, slots, k, d, generator=generator).to(dtype)
