@@ -78,6 +78,7 @@ def test_a_kernel_may_refuse_what_its_reference_refuses_in_the_same_dtype(limit)
 
     operator = opsmith.op(f"sound::refusing_{limit:.0f}", refusing(2.0))
     operator.register_kernel("cpu")(refusing(limit))
-    (row,) = checks.run([operator], select=["reference"], examples=30, isolate=False).rows
+    options = {"select": ["reference"], "examples": 30, "seconds": 300.0}
+    (row,) = checks.run([operator], isolate=False, **options).rows
     assert row.status == ("passed" if limit == 2 else "failed")
     assert "too large for single precision" in "".join(row.notes) + row.message
