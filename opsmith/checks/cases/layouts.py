@@ -168,12 +168,7 @@ def _sliced(tensor: Tensor) -> Tensor:
 
 
 def _has_view(tensor: Tensor, kind: str) -> bool:
-    """Return whether a tensor of this shape can be a view of a kind.
-
-    Args:
-        tensor: a tensor of any layout.
-        kind: one of `_VIEWS`.
-    """
+    """Return whether a tensor of this shape can be a view of one of `_VIEWS`."""
     wide = sum(size > 1 for size in tensor.shape)
     if not tensor.numel():
         return False
@@ -191,14 +186,9 @@ def _has_view(tensor: Tensor, kind: str) -> bool:
 
 
 def _view_of(tensor: Tensor, kind: str) -> Tensor:
-    """Copy a tensor into a view of larger memory.
+    """Copy a tensor into a view of larger memory, if `_has_view` is true.
 
-    Args:
-        tensor: a tensor of any layout for which `_has_view` is true.
-        kind: one of `_VIEWS`.
-
-    Returns:
-        The view; equal kinds and shapes give equal strides.
+    Equal kinds and shapes give equal strides.
     """
     rng = random.Random(f"{kind} {tuple(tensor.shape)}")
     rank = tensor.dim()

@@ -175,10 +175,6 @@ def program_of(settings: Mapping[str, str]) -> Path:
 def _library_behind_torch(source: KernelSource, names: list[str]) -> Path:
     """Build the library by which the harness calls an emulated kernel with ``api="torch"``.
 
-    Args:
-        source: the kernel, compiled for the CPU.
-        names: the results' names, for messages.
-
     Raises:
         BuildError: the kernel does not compile.
         MissingDependencyError: the source uses what is not emulated.

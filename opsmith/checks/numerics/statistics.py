@@ -71,11 +71,6 @@ def _correlated(one: Tensor, other: Tensor, share: float | None) -> bool:
 
 
 def _room(variance: float, most: float) -> float:
-    """Return the largest distance of a sum from its mean, by Bernstein's inequality.
-
-    Args:
-        variance: the variance of the sum.
-        most: the largest magnitude of a term.
-    """
+    """Return how far a sum of terms up to `most` may be off, by Bernstein's inequality."""
     third = most * _LOG / 3
     return third + math.sqrt(third**2 + 2 * variance * _LOG)

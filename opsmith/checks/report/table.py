@@ -120,12 +120,7 @@ def _by_reason(rows: Iterable[Row]) -> Iterator[Any]:
 
 
 def _line(row: Row, width: int, verbose: bool) -> _Line:
-    """Return the line of a tried row; a failure is told in full after the table.
-
-    Args:
-        width: width of the column of names.
-        verbose: whether a passed row's notes may stand on further lines.
-    """
+    """Return the line of a tried row; a failure is told in full after the table."""
     mark, style = _MARKS[row.status]
     passed = row.status == "passed"
     first = row.message if row.status == "cut short" else row.message.partition("\n")[0]

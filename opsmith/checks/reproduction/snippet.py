@@ -277,12 +277,7 @@ OTHERS = "others"
 
 
 def _route_snippet(target: Target, proof: Route, operator: Operator, run_with: str) -> list[str]:
-    """Return lines that export ``op``, run it, and bind the results to ``given`` and ``right``.
-
-    Args:
-        operator: the operator that ``op`` is bound to.
-        run_with: the variable of the call's arguments: `GIVEN` or `OTHERS`.
-    """
+    """Return lines that export ``op``, run it, and bind the results to ``given`` and ``right``."""
     match proof:
         case ModelProof():
             return _model(target, proof, operator, run_with)

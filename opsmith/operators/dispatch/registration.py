@@ -347,9 +347,6 @@ def _resolving_kernel(operator: Operator) -> Callable[..., Value]:
 
     PyTorch's own kernel there copies what was written from the operator's first result. If the
     operator has no result, it reads past the end of the results.
-
-    Args:
-        operator: the operator; it writes into at least one argument.
     """
     return late(lambda: _resolving_lazily(operator))
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import OutputKind, OutputSpec, TensorArgument
+from torch.export.graph_signature import OutputKind, TensorArgument
 from torch.fx import Node
 
 from opsmith.compat import torch_inductor, torch_modules, torch_pytree as pytree
@@ -265,10 +265,7 @@ def _refuse_state(buffers: Sequence[str]) -> None:
 
 
 def _foreign(model: Model, libraries: Sequence[Path]) -> dict[str, list[Node]]:
-    """Return the model's operators that opsmith did not declare, including adopted ones.
-
-    Returns:
-        Their calls, by name.
+    """Return the calls of operators that opsmith did not declare or only adopted, by their names.
 
     Raises:
         ExportError: an operator cannot run without Python, or no library was passed that could
@@ -351,7 +348,8 @@ def only_tensors(program: ExportedProgram) -> ExportedProgram:
     The manifest records them for callers in Python.
     """
     specs = program.graph_signature.output_specs
-    keep = [not _is_fixed(spec) for spec in specs]
+    given = OutputKind.USER_OUTPUT
+    keep = [spec.kind is not given or isinstance(spec.arg, TensorArgument) for spec in specs]
     if all(keep):
         return program
     module = copy.deepcopy(program.graph_module)
@@ -365,10 +363,6 @@ def only_tensors(program: ExportedProgram) -> ExportedProgram:
     shorter = updated(program, module, signature)
     call = shorter.module_call_graph[0].signature
     if call is not None:
-        call.outputs = [spec.arg for spec in kept_specs if spec.kind is OutputKind.USER_OUTPUT]
+        call.outputs = [spec.arg for spec in kept_specs if spec.kind is given]
         call.out_spec = pytree.tree_structure(tuple(range(len(call.outputs))))
     return shorter
-
-
-def _is_fixed(spec: OutputSpec) -> bool:
-    return spec.kind is OutputKind.USER_OUTPUT and not isinstance(spec.arg, TensorArgument)
