@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from opsmith.checks.cases import layouts
@@ -28,6 +29,8 @@ from opsmith.signature import Signature, TensorInfo
 FAILED_BEFORE = "failed before"
 #: Largest number of elements of a tensor whose values are shown.
 _SHOWN = 8
+#: Where the largest number of a tensor lies mostly: others are worth telling.
+_USUAL = (1e-4, 1e4)
 
 
 @dataclass(frozen=True)
@@ -150,21 +153,25 @@ def show_tensor(tensor: Tensor, layout: str = layouts.CONTIGUOUS) -> str:
     if 0 < tensor.numel() <= _SHOWN:
         words.append(show_values(tensor.tolist()))
     else:
-        kinds = {"NaN": Tensor.isnan, "infinity": Tensor.isinf}
-        special = [kind for kind, test in kinds.items() if _has(tensor, test)]
-        if special:
-            words.append(f"with {' and '.join(special)}")
+        sizes = _sizes(tensor)
+        some = sizes[sizes.isfinite() & (sizes > 0)]
+        special = {"NaN": sizes.isnan(), "infinity": sizes.isinf()}
+        held = [kind for kind, where in special.items() if bool(where.any())]
+        if held:
+            words.append(f"with {' and '.join(held)}")
+        elif sizes.numel() and not some.numel():
+            words.append("of zeros")
+        if some.numel() and not _USUAL[0] < some.max() < _USUAL[1]:
+            words.append(f"of {some.min():.2g} to {some.max():.2g}")
     return " ".join(words)
 
 
-def _has(tensor: Tensor, test: Callable[[Tensor], Tensor]) -> bool:
-    """Return whether `test` is true for any element."""
+def _sizes(tensor: Tensor) -> Tensor:
+    """Return the magnitudes of a tensor's numbers; none of integers."""
     if not (tensor.is_floating_point() or tensor.is_complex()):
-        return False
-    # Which of these tests support float8 depends on the release of PyTorch.
-    tensor = tensor.float() if tensor.element_size() == 1 else tensor
-    # A sum takes less time, and is finite only if every element is.
-    return not tensor.sum().isfinite() and bool(test(tensor).any())
+        return torch.zeros(0)
+    # Which functions take float8 depends on the release of PyTorch.
+    return (tensor.float() if tensor.element_size() == 1 else tensor).abs()
 
 
 def show_shape(shape: Any) -> str:

@@ -146,6 +146,24 @@ def test_two_arguments_can_lie_in_one_memory(shift):
         assert f"x begins {shift} element" in case.describe()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
+@pytest.mark.parametrize(
+    ("first", "last", "words"),
+    [
+        (1e-30, 2e-20, "of 1e-30 to 2e-20"),
+        (0.5, -3e19, "of 0.5 to 3e+19"),
+        (0.0, -1e5, "of 1e+05 to 1e+05"),
+        (1.0, 2.0, ""),
+        (1e-30, 2.0, ""),
+        (0.0, -0.0, "of zeros"),
+    ],
+)
+def test_of_unusual_numbers_the_sizes_are_told(dtype, first, last, words):
+    tensor = torch.tensor([[first] * 3, [first] * 3, [last] * 3]).to(dtype)
+    name = str(dtype).removeprefix("torch.")
+    assert show_tensor(tensor) == f"{name} (3, 3) {words}".rstrip()
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float8_e5m2, torch.complex64])
 @pytest.mark.parametrize(
     ("values", "words"),
@@ -157,7 +175,7 @@ def test_two_arguments_can_lie_in_one_memory(shift):
     ],
 )
 def test_a_tensor_too_large_to_show_says_what_is_special_in_it(dtype, values, words):
-    tensor = torch.zeros(3, 3)
+    tensor = torch.ones(3, 3)
     tensor.view(-1)[-len(values) :] = torch.tensor(values)
     name = str(dtype).removeprefix("torch.")
     assert show_tensor(tensor.to(dtype)) == f"{name} (3, 3) {words}".rstrip()
