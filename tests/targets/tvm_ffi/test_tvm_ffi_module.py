@@ -292,6 +292,20 @@ def test_the_rows_of_the_check_pass_and_run_the_kernel() -> None:
         assert found.cases > 2, name
 
 
+def test_a_row_of_the_check_tries_what_a_condition_forbids(
+    monkeypatch: pytest.MonkeyPatch, loaded: Any
+) -> None:
+    with pytest.raises(ValueError, match="do not satisfy type > -8: -8 > -8 is false"):
+        loaded.runner.run("tvm_ffi_test::cube", {"x": torch.ones(2), "scale": 1.0, "type": -8})
+    tried: list[str] = []
+    monkeypatch.setattr(
+        "opsmith.checks.catalogue.targets._must_refuse",
+        lambda proof, run, broken: tried.append(broken.condition),
+    )
+    assert rows("tvm_ffi")["tvm_ffi"].status == "passed"
+    assert tried == ["type > -8"]
+
+
 def test_the_rows_of_the_check_find_a_wrong_result(monkeypatch: pytest.MonkeyPatch) -> None:
     from opsmith.targets.hosted import functions
 

@@ -12,7 +12,7 @@ import opsmith
 SOURCE = Path(__file__).parent / "sources" / "cube.cpp"
 
 
-@opsmith.op("tvm_ffi_test::cube")
+@opsmith.op("tvm_ffi_test::cube", where=("type > -8",))
 def cube(x: Float[Tensor, "N"], scale: float = 1.0, type: int = 0) -> Float[Tensor, "N"]:
     """Give scale * x³ + type; no name of a parameter disturbs the package."""
     return scale * x * x * x + type
