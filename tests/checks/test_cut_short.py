@@ -19,7 +19,9 @@ from opsmith import CheckError, checks, testing
 from opsmith.checks.cases.subject import subjects_of
 from opsmith.checks.run_report import Report
 from opsmith.checks.trial.trial import Trial
+from opsmith.checks.workers import worker_client
 from opsmith.judge import judge
+from opsmith.sources.importing import import_operators
 
 SPEC = Path(__file__).parents[1] / "judge" / "spec.py"
 
@@ -161,3 +163,35 @@ def test_in_pytest_what_is_cut_short_fails_unless_an_option_allows_it(pytester):
     assert "check 'aliasing' was cut short for the 'reference' kernel." in result.stdout.str()
     allowed = pytester.runpytest_inprocess(*asked, "--opsmith-allow-cut-short", file)
     allowed.assert_outcomes(passed=1)
+
+
+NEVER_READY = """
+import time
+
+import opsmith
+from jaxtyping import Float32
+from torch import Tensor
+
+@opsmith.op("cut_short::never_ready")
+def never_ready(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x * 2
+
+@never_ready.register_kernel("cpu")
+def _(x):
+    return x + x
+
+@never_ready.register_cases
+def _(dtype, seed):
+    time.sleep(600)
+    yield {}
+"""
+
+
+@pytest.mark.slow
+def test_of_a_kernel_that_no_case_reached_no_row_says_that_it_hangs(tmp_path, monkeypatch):
+    monkeypatch.setattr(worker_client, "_IMPORT_SECONDS", 12.0)
+    (tmp_path / "never_ready.py").write_text(NEVER_READY)
+    operators = import_operators(str(tmp_path / "never_ready.py")).operators
+    (row,) = checks.run(operators, select=["reference"], time_limit=1.0).rows
+    assert (row.status, row.cases) == ("cut short", 0)
+    assert row.message == "did not return within 12 s, before the first case"
