@@ -144,6 +144,8 @@ class RandomRounding(StepByStep):
         self._is_coarse = self._eps > torch.finfo(torch.float32).eps
         self._generator = generator
         self._any_size = any_size
+        # Numbers below the normal ones lie further apart than their digits say.
+        self._least = 0.0 if any_size else torch.finfo(dtype).smallest_normal * self._eps
         self._partial_sums = partial_sums
         self._in_order = in_order and dtype == torch.float32
         self._of_infinite = math.nan if may_cancel else 0.0
@@ -203,7 +205,7 @@ class RandomRounding(StepByStep):
             exact = (real.float().double() == real) | torch.isin(_digits(real), self._digits)
             return torch.where(exact, real, real * (1 + self._times * self._eps * noise))
         exact = self._nearest(real) == real
-        moved = real * (1 + self._eps * noise)
+        moved = real + (self._eps * real.abs()).clamp_min(self._least) * noise
         rounded = self._nearest(moved)
         # A kernel may compute in a wider dtype, in which the number does not overflow.
         rounded = torch.where(rounded.isinf(), moved, rounded)

@@ -150,3 +150,37 @@ def test_terms_that_are_too_large_and_cancel_may_be_nan():
     x = torch.tensor([[3e38, 3e38, -3e38, -3e38]])
     assert outcome(total, torch.tensor([torch.nan]), x=x).problem is None
     assert outcome(total, torch.tensor([torch.nan]), x=x / 10).problem is not None
+
+
+@opsmith.op("comparison::rotations")
+def rotations(q: Float[Tensor, "N 4"]) -> Float[Tensor, "N 3"]:
+    """Return the diagonals of rotation matrices; quaternions (w, x, y, z) are normalised here."""
+    _, x, y, z = (q / q.square().sum(1, keepdim=True).sqrt()).unbind(1)
+    return 1 - 2 * torch.stack((y * y + z * z, x * x + z * z, x * x + y * y), 1)
+
+
+def by_squares(q: Tensor) -> Tensor:
+    """Give the same by another formula, which rests on the norm being 1."""
+    w, x, y, z = (q / q.square().sum(1, keepdim=True).sqrt()).square().unbind(1)
+    return torch.stack((w + x - y - z, w - x + y - z, w - x - y + z), 1)
+
+
+def test_where_an_overflow_leads_the_reference_to_a_wrong_number_no_other_is_judged():
+    q = torch.tensor([[3e20, 2e18, -1e18, 3e18], [1.0, -2.0, 0.5, 1.0]])
+    assert rotations.reference(q)[0].tolist() == [1, 1, 1]
+    assert by_squares(q)[0].tolist() == [0, 0, 0]
+    for right in (rotations.reference(q), by_squares(q), by_squares(q.double()).float()):
+        assert outcome(rotations, right, q=q).problem is None
+    wrong = by_squares(q)
+    wrong[1, 2] *= 1.001
+    problem = outcome(rotations, wrong, q=q).problem or ""
+    assert problem.startswith("the result[1, 2] is ")
+    assert problem.endswith("; 1 of 6 elements are wrong")
+
+
+def test_where_a_step_vanishes_in_double_precision_infinity_and_nan_are_alike():
+    q = torch.tensor([[1e-200, 2e-200, -1e-200, 3e-200]], dtype=torch.float64)
+    assert rotations.reference(q).isinf().all()
+    assert outcome(rotations, by_squares(q), q=q).problem is None
+    assert by_squares(q).isnan().all()
+    assert outcome(rotations, torch.zeros(1, 3).double(), q=q).problem is not None

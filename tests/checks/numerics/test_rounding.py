@@ -154,3 +154,13 @@ def test_an_inverse_is_as_exact_as_its_matrix_is_large(seed):
     refined = right + 1e-5 * torch.randn(300, 4, 4, generator=generator)
     assert compare([refined], truth).problem is not None
     assert compare([refined @ (2 * torch.eye(4) - x @ refined)], truth).problem is None
+
+
+def test_numbers_below_the_normal_ones_are_rounded_up_or_down_by_their_distance():
+    least = torch.finfo(torch.float32).smallest_normal * torch.finfo(torch.float32).eps
+    between = torch.full((1000,), 100.25 * least, dtype=torch.float64)
+    with RandomRounding(torch.float32, torch.Generator().manual_seed(0)):
+        rounded = between * 1.0
+    up = (rounded == 101 * least).float().mean()
+    assert bool(((rounded == 100 * least) | (rounded == 101 * least)).all())
+    assert 0.2 < up < 0.3
