@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from opsmith.checks.cases.reference_call import after_evaluation, run_reference
 from opsmith.checks.numerics.double_run import DoubleRun
 from opsmith.checks.numerics.oracle import Expected, Formula, measure, narrow, widen
 from opsmith.checks.numerics.perturbation import keep_indices
+from opsmith.checks.numerics.rounding import RandomRounding
 from opsmith.checks.numerics.sensitivity import Evaluate
 from opsmith.checks.numerics.torch_threads import threads
 from opsmith.operators import Operator
@@ -281,7 +283,7 @@ def expected_gradients(
         truth = measure(evaluate, wide, own)
         truth.names = list(names)
     truth.derivative = True
-    if function is operator.reference and cotangents is not None:
+    if function is operator.reference:
         truth.formula = _by_declared_backward(operator, values)
     # No function has a slope at NaN, and PyTorch's own operators give arbitrary gradients there.
     _, leaves = leaves_of({name: own[name] for name in values}, operator.signature)
@@ -307,7 +309,7 @@ def _by_declared_backward(operator: Operator, values: Mapping[str, Any]) -> Form
         own = {name: given[name] for name in names}
         _, leaves = leaves_of(own, signature)
         results = run_reference(operator, own)[1]
-        incoming = iter(given[COTANGENTS])
+        incoming = iter(given.get(COTANGENTS, filter(is_differentiable, results)))
         arriving = [next(incoming) if is_differentiable(one) else None for one in results]
         source = {"argument": list(own.values()), "result": results, "gradient": arriving}
         taken = {one.name: source[one.kind][one.position] for one in declared.given}
@@ -318,17 +320,24 @@ def _by_declared_backward(operator: Operator, values: Mapping[str, Any]) -> Form
     return rounding_of(torch.no_grad()(evaluate))
 
 
-def rounding_of(evaluate: Evaluate) -> Formula:
+def rounding_of(evaluate: Evaluate, steps: Evaluate | None = None) -> Formula:
     """Return the rounding errors of another way to compute results, see `Expected.formula`.
 
-    An element that `evaluate` gives wrong even in double precision gets no rounding error.
+    An element that is wrong even in double precision gets no rounding error.
+
+    Args:
+        evaluate: what is run in the arguments' dtypes.
+        steps: what is run in double precision with its steps rounded, by default the same.
     """
 
     def errors(
-        given: Mapping[str, Any], right: Sequence[Tensor]
+        given: Mapping[str, Any], right: Sequence[Tensor], mode: RandomRounding | None
     ) -> tuple[list[Tensor], list[Tensor]]:
         wide = {name: widen(value) for name, value in given.items()}
-        rough, fine = evaluate(given), DoubleRun(evaluate, wide, given)(wide)
+        run = DoubleRun(evaluate if mode is None else steps or evaluate, wide, given)
+        fine = run(wide)
+        with mode or nullcontext():
+            rough = evaluate(given) if mode is None else run(wide)
         for one, other, true in zip(rough, fine, right, strict=True):
             wrong = (other - true).abs() > _AGREEING * (one - other).abs()
             one[wrong] = other[wrong].to(one.dtype)

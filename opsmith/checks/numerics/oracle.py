@@ -84,7 +84,7 @@ _SLACK = 4.0
 _MORE_PROBES = 24
 _SCALE = {torch.float64: torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps}
 
-Formula = Callable[[Mapping[str, Any], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
+Formula = Callable[..., tuple[list[Tensor], list[Tensor]]]
 
 
 class RefusedError(Exception):
@@ -113,9 +113,9 @@ class Expected:
         beside_one: PyTorch's names of operators whose results the runtime rounds like 1, and the
             largest error in units.
         steady: whether integers and booleans stay as they are if the arguments move a little.
-        formula: function that computes the results in another way, whose rounding errors count too:
-            it returns them with rounding and without, given arguments and the right results.
-        shared_sums: whether several calls add up the results, each partial sum in their own dtype.
+        formula: another way to compute the results, whose rounding errors count too: it returns
+            them with rounding and without, given arguments, right results, and a mode or `None`.
+        shared_sums: the size of what several calls add up, in units of the arguments'; else 0.
     """
 
     names: list[str]
@@ -132,7 +132,7 @@ class Expected:
     beside_one: Mapping[str, float] = field(default_factory=dict)
     steady: bool = False
     formula: Formula | None = None
-    shared_sums: bool = False
+    shared_sums: float = 0.0
 
     @cached_property
     def narrow(self) -> list[Tensor] | None:
@@ -177,10 +177,10 @@ class Expected:
         finite, since an intermediate result is too large for the dtype. It marks none in double
         precision, in which the right values are computed.
         """
-        largest, beyond = self._reached
-        yield largest[position], beyond[position]
+        (largest, beyond), times = self._reached, max(self.shared_sums, 1.0)
+        yield largest[position] * times, beyond[position]
         for _ in self._samples:
-            yield largest[position], beyond[position]
+            yield largest[position] * times, beyond[position]
 
     @cached_property
     def _reached(self) -> tuple[list[Tensor], list[Tensor]]:
@@ -233,7 +233,10 @@ class Expected:
             fine = self._evaluate_wide(_widened(short))
             yield self.evaluate(short), fine, _SLACK, True
             if self.formula is not None:
-                yield *self.formula(short, fine), _SLACK, False
+                # Of terms that cancel, the run in the kernel's dtype may happen to lose nothing.
+                mode = RandomRounding(self._finest(short) or torch.float64, generator)
+                for rounding in (None, mode):
+                    yield *self.formula(short, fine, rounding), _SLACK, False
         wide = _widened(own)
         # Double precision itself amplifies to noise what single precision only saturates.
         runs = self._rounded_runs(short)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +12,9 @@ from torch import Tensor
 
 import opsmith
 from opsmith.checks.numerics.comparison import compare
-from opsmith.checks.numerics.gradients import expected_gradients
+from opsmith.checks.numerics.gradients import expected_gradients, rounding_of
+from opsmith.checks.numerics.oracle import expected_of
+from opsmith.checks.numerics.rounding import RandomRounding
 
 Formula = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 Numbers = Float[Tensor, "N"]
@@ -67,3 +70,33 @@ def test_a_backward_that_is_wrong_is_found_beside_it(costs) -> None:
 def test_a_declared_formula_that_is_wrong_excuses_nothing(costs) -> None:
     assert error(costs, larger_share, larger_share) > 1
     assert error(costs, larger_share, share) > 1
+
+
+def twice_the_same(given: Mapping[str, Tensor]) -> list[Tensor]:
+    return [given["a"] * given["b"] - given["a"] * given["b"]]
+
+
+@pytest.mark.parametrize("steps", [None, twice_the_same])
+def test_terms_that_cancel_in_one_order_may_leave_their_rounding_in_another(steps) -> None:
+    generator = torch.Generator().manual_seed(0)
+    a, b = torch.rand(2, 100, generator=generator)
+    own = twice_the_same if steps is None else lambda given: [0 * given["a"]]
+    errors, right = rounding_of(own, steps), [torch.zeros(100).double()]
+    for mode in (None, RandomRounding(torch.float32, generator)):
+        (rough,), (fine,) = errors({"a": a, "b": b}, right, mode)
+        assert not bool(fine.any())
+        assert bool(rough.any()) == (mode is not None)
+        assert rough.abs().max() <= 2 * torch.finfo(torch.float32).eps
+
+
+def less_a_third(a: Numbers, b: Numbers) -> Numbers:
+    return a - a / 3 + b
+
+
+def test_what_several_calls_add_up_may_lose_as_much_more_as_its_summands_are_larger(costs) -> None:
+    operator = opsmith.op("declared_backward::less_a_third")(less_a_third)
+    truth = expected_of(operator, dict(zip("ab", costs, strict=True)))
+    wide = replace(truth, shared_sums=3.0)
+    (alone, _), (shared, _) = ([*one.rounding(0)][-1] for one in (truth, wide))
+    assert bool(alone.any())
+    torch.testing.assert_close(shared, 3 * alone)

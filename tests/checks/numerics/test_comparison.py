@@ -438,7 +438,33 @@ def test_an_element_that_exceeds_its_tolerance_is_measured_with_more_probes() ->
     assert terms[least] < 5
     unit = torch.finfo(torch.float64).eps / 2
     near, far = (x.sum(1) for _ in range(2))
-    near[least] += unit * 60  # the tolerance of 33 equal terms is 132 units, but for their sum
-    far[least] += unit * 400
+    near[least] += unit * 120  # the tolerance of 33 equal terms is 264 units, but for their sum
+    far[least] += unit * 800
     assert compare([near], truth).problem is None
     assert "the result[" in str(compare([far], truth).problem)
+
+
+@opsmith.op("comparison::there_and_back")
+def there_and_back(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    return (x + 1e6) - 1e6
+
+
+def test_the_allowed_error_that_is_told_has_what_the_reference_itself_loses() -> None:
+    x = random(64)
+    truth = expected_of(there_and_back, {"x": x})
+    assert compare([there_and_back.reference(x)], truth).problem is None
+    compared = compare([x + 1], truth)
+    allowed = re.search(r"± (\S+) ", str(compared.problem))
+    assert allowed is not None
+    assert 0.9 < compared.error * float(allowed[1]) < 1.1
+    assert float(allowed[1]) > 0.05
+
+
+def test_in_double_precision_the_right_value_is_rounded_too() -> None:
+    x = random(1000, dtype=torch.float64).unsqueeze(0)
+    for dtype, units in ((torch.float32, 1), (torch.float64, 2)):
+        truth = expected_of(total, {"x": x.to(dtype)})
+        eps = torch.finfo(dtype).eps / 2
+        size = truth.values[0].abs() + truth.spread[0]
+        allowed = 4 * eps * (truth.values[0].abs() + truth.terms[0].sqrt() * size)
+        torch.testing.assert_close(tolerance(truth, 0, dtype), units * allowed, rtol=1e-6, atol=0)

@@ -376,7 +376,7 @@ class _OneCase:
         undefined = [value.isinf() for value in truth.values]
         if truth.undefined is not None:
             undefined = [a | b for a, b in zip(undefined, truth.undefined, strict=True)]
-        return replace(truth, spread=spread, undefined=undefined, shared_sums=True)
+        return replace(truth, spread=spread, undefined=undefined, shared_sums=larger)
 
     def _compare(self, found: Sequence[list[Tensor]], truth: Expected, what: str) -> None:
         """Compare each rank's part with the truth; equal parts are compared once."""

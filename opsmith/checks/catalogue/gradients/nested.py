@@ -74,7 +74,8 @@ def nested_gradients(trial: Trial) -> None:
             of_the_reference = _nested(trial, given, nesting, bend, reference)
             # Gradients that follow from the reference are no formula of the author's.
             way = _nested(trial, given, nesting, bend, trial.call if follows else reference)
-            truth = replace(truth, formula=rounding_of(way))
+            steps = _nested(trial, given, nesting, bend, trial.call)
+            truth = replace(truth, formula=rounding_of(way, steps))
             made = {**given, **trial.make(case)}
             subject = _Gradient(trial, made, bend, trial.call)
             if nesting is not _vjp_of_vjp and subject.is_complex:
