@@ -55,6 +55,8 @@ class Contest:
     written: tuple[int, ...] = ()
     #: Whether it passes over its memory once, in one graph; loops over data do not.
     passes_once: bool = True
+    #: What is called where it is not the operator itself.
+    ours: Call | None = None
 
 
 def swiglu(x: Tensor) -> Tensor:
@@ -137,6 +139,34 @@ def words(dtype: torch.dtype) -> tuple[Any, ...]:
     return torch.randn(384, 512, dtype=dtype), torch.randn(32_000, 512, dtype=dtype) / 20, targets
 
 
+def selective_scan(
+    u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor, z: Tensor, bias: Tensor
+) -> Tensor:
+    """Step after step, as models have it where `mamba_ssm` is not there."""
+    steps = functional.softplus(delta.float() + bias[:, None])
+    inputs = (steps * u)[:, :, None] * B
+    rates, state = (steps[:, :, None] * A[:, :, None]).exp(), torch.zeros_like(A)[None]
+    y = []
+    for step in range(u.shape[-1]):
+        state = rates[..., step] * state + inputs[..., step]
+        y.append((state * C[..., step]).sum(-1))
+    return ((torch.stack(y, -1) + D[:, None] * u) * functional.silu(z)).to(u.dtype)
+
+
+def ours_selective_scan(*arguments: Tensor) -> Tensor:
+    from gallery.selective_scan.mamba import selective_scan_fn
+
+    return selective_scan_fn(*arguments, delta_softplus=True)
+
+
+def mamba_layer(dtype: torch.dtype) -> tuple[Any, ...]:
+    """The arguments in a layer of Mamba-130m: one sequence, 1,536 channels, 16 numbers each."""
+    u, delta, z = (torch.randn(1, 1536, 512, dtype=dtype) for _ in range(3))
+    B, C = (torch.randn(1, 1, 16, 512, dtype=dtype) for _ in range(2))
+    A = -torch.arange(1.0, 17).repeat(1536, 1)
+    return u, delta, A, B, C, torch.ones(1536), z, torch.randn(1536) - 4
+
+
 def normal(*shapes: tuple[int, ...]) -> Callable[[torch.dtype], tuple[Any, ...]]:
     return lambda dtype: tuple(torch.randn(shape, dtype=dtype) for shape in shapes)
 
@@ -153,6 +183,13 @@ CONTESTS = {
     ),
     "segment_reduce": Contest(
         "(100,000, 64) in 10,000 segments", segment_reduce, segment_arguments, (0,)
+    ),
+    "selective_scan": Contest(
+        "(1, 1,536, 512), 16 numbers a state",
+        selective_scan,
+        mamba_layer,
+        (0, 1, 2, 3, 4, 5, 6, 7),
+        ours=ours_selective_scan,
     ),
     "linear_cross_entropy": Contest(
         "384 tokens, 32,000 words, 512 columns",
@@ -226,7 +263,7 @@ def moved(contest: Contest, arguments: tuple[Any, ...], result: Tensor, way: str
 def measured(name: str, options: argparse.Namespace) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield what each pass in each dtype takes, as figures."""
     contest = CONTESTS[name]
-    ours: Call = getattr(importlib.import_module(f"gallery.{name}.{name}"), name)
+    ours = contest.ours or getattr(importlib.import_module(f"gallery.{name}.{name}"), name)
     source, target = torch.ones(COPIED // 4), torch.empty(COPIED // 4)
     for dtype_name, dtype in DTYPES.items():
         arguments = contest.arguments(dtype)

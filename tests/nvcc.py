@@ -29,6 +29,7 @@ MODULES = (
     "gallery.rms_norm.rms_norm",
     "gallery.add_rms_norm.add_rms_norm",
     "gallery.segment_reduce.segment_reduce",
+    "gallery.selective_scan.selective_scan",
     "gallery.moe_gating.moe_gating",
     "gallery.nms.nms",
     "gallery.flash_attention.flash_attention",

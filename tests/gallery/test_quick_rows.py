@@ -19,6 +19,7 @@ NAMES = (
     "rms_norm",
     "rope",
     "segment_reduce",
+    "selective_scan",
     "swiglu",
 )
 #: Three of the quick checks compile each kernel again.

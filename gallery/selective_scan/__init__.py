@@ -1,0 +1,1 @@
+"""`ssm::selective_scan`, the scan of Mamba's layers, and its backward."""
