@@ -160,140 +160,184 @@ void add_parts(const opsmith::Context& ctx, const S* parts, int64_t count, int64
   });
 }
 
+// Where the backward puts its sums: those of B and C for each part, of A, D and delta_bias for each
+// sequence.
+template <typename S>
+struct Sums {
+  S *of_b, *of_c, *of_decays, *of_past, *of_bias;
+};
+
+// What a thread of the backward needs for one block after another.
+template <typename T, typename Args>
+struct Backward {
+  using S = Sum<T>;
+  using V = Lanes<T>;
+
+  const Given<T, Args>& given;
+  const Args& a = given.a;
+  const int64_t size = a.state * kLanes<T>;
+  // Elements of the state side by side: how each decays, what flows back, the gradient of the
+  // decay, and the state before each tile.
+  S *decays, *carried, *of_decays, *starts;
+  V bias, past, of_bias, of_past;
+  Tile<T> steps, slopes, u, inputs, grads, gates, of_y, y, rates, states, of_inputs, of_steps;
+  S b[kSteps], c[kSteps];
+
+  Backward(const opsmith::Context& ctx, const Given<T, Args>& from) : given(from) {
+    decays = ctx.scratch<S>((std::max<int64_t>(given.tiles, 1) + 3) * size).data();
+    carried = decays + size;
+    of_decays = carried + size;
+    starts = of_decays + size;
+  }
+
+  // Adds to the gradients of B and C at `own_b` and `own_c`, and writes the others.
+  void run(const Block& block, S* own_b, S* own_c, const Sums<S>& sums) {
+    bias = given.read_channels(data_or_null(a.delta_bias), block);
+    past = given.read_channels(data_or_null(a.D), block);
+    of_bias = of_past = V{};
+    given.read_states(a.A.data(), block.first, block, decays);
+    given.read_states(a.grad_out1.data(), given.channel(block), block, carried);
+    std::fill_n(of_decays, size, S(0));
+    find_starts(block);
+    for (int64_t tile = given.tiles - 1; tile >= 0; --tile) {
+      read_tile(block, tile);
+      for (int64_t n = 0; n < a.state; ++n) {
+        const int64_t at = n * a.length + tile * kSteps;
+        go_back(block, tile, n, own_b + at, own_c + at);
+      }
+      write_tile(block, tile);
+    }
+    given.write_states(of_decays, block, sums.of_decays);
+    const int64_t channel = given.channel(block);
+    scan::write_lanes<T>(a.D ? of_past : V{}, sums.of_past + channel, 1, block.count);
+    scan::write_lanes<T>(a.delta_bias ? of_bias : V{}, sums.of_bias + channel, 1, block.count);
+  }
+
+  void find_starts(const Block& block) {
+    std::fill_n(starts, size, S(0));
+    for (int64_t tile = 0; tile + 1 < given.tiles; ++tile) {
+      given.read_steps(block, tile, bias, steps, nullptr);
+      given.read(a.u.data(), block, tile, inputs);
+      for (int64_t t = 0; t < kSteps; ++t) inputs.set(t, steps[t] * inputs[t]);
+      for (int64_t n = 0; n < a.state; ++n) {
+        gallery::widen(a.B.data() + given.row(block, n) + tile * kSteps, kSteps, b);
+        scan::find_rates(steps, V::load(decays + n * kLanes<T>), kSteps, rates);
+        S* start = starts + tile * size + n * kLanes<T>;
+        V state = V::load(start);
+        for (int64_t t = 0; t < kSteps; ++t) state = rates[t] * state + inputs[t] * b[t];
+        state.store(start + size);
+      }
+    }
+  }
+
+  void read_tile(const Block& block, int64_t tile) {
+    const int64_t count = given.count(tile);
+    given.read_steps(block, tile, bias, steps, &slopes);
+    given.read(a.u.data(), block, tile, u);
+    given.read(a.grad_out0.data(), block, tile, grads);
+    of_y = grads;
+    if (a.z) {
+      given.read(a.z->data(), block, tile, gates);
+      for (int64_t i = 0; i < count * kLanes<T>; ++i) {
+        of_y.items[i] *= gates.items[i] / (1 + gallery::exp_of(-gates.items[i]));
+      }
+    }
+    for (int64_t t = 0; t < count; ++t) {
+      inputs.set(t, steps[t] * u[t]);
+      y.set(t, a.D ? past * u[t] : V{});
+      of_inputs.set(t, V{});
+      of_steps.set(t, V{});
+    }
+  }
+
+  // Goes through the steps of a tile for one element of the state, and back.
+  void go_back(const Block& block, int64_t tile, int64_t n, S* own_b, S* own_c) {
+    const int64_t count = given.count(tile), at = given.row(block, n) + tile * kSteps;
+    const V decay = V::load(decays + n * kLanes<T>);
+    const V start = V::load(starts + tile * size + n * kLanes<T>);
+    gallery::widen(a.B.data() + at, count, b);
+    gallery::widen(a.C.data() + at, count, c);
+    scan::find_rates(steps, decay, count, rates);
+    V state = start;
+    for (int64_t t = 0; t < count; ++t) {
+      state = rates[t] * state + inputs[t] * b[t];
+      states.set(t, state);
+      y.set(t, y[t] + state * c[t]);
+    }
+    const auto sum = [&block](V lanes) {
+      return block.count == kLanes<T> ? lanes.sum() : lanes.first(block.count).sum();
+    };
+    V back = V::load(carried + n * kLanes<T>), of_decay = V::load(of_decays + n * kLanes<T>);
+    for (int64_t t = count - 1; t >= 0; --t) {
+      const V slope = of_y[t] * c[t] + back;
+      back = slope * rates[t];
+      const V lost = back * (t == 0 ? start : states[t - 1]);
+      own_b[t] += sum(slope * inputs[t]);
+      own_c[t] += sum(of_y[t] * states[t]);
+      of_inputs.set(t, of_inputs[t] + slope * b[t]);
+      of_steps.set(t, of_steps[t] + lost * decay);
+      of_decay += lost * steps[t];
+    }
+    back.store(carried + n * kLanes<T>);
+    of_decay.store(of_decays + n * kLanes<T>);
+  }
+
+  void write_tile(const Block& block, int64_t tile) {
+    const int64_t count = given.count(tile), items = count * kLanes<T>;
+    for (int64_t t = 0; t < count; ++t) {
+      of_steps.set(t, of_steps[t] + of_inputs[t] * u[t]);
+      if (a.delta_softplus) of_steps.set(t, of_steps[t] * slopes[t]);
+      of_bias += of_steps[t];
+      of_past += of_y[t] * u[t];
+      const V through = of_inputs[t] * steps[t];
+      of_inputs.set(t, a.D ? through + past * of_y[t] : through);
+    }
+    given.write(of_inputs, block, tile, a.out0.data());
+    given.write(of_steps, block, tile, a.out1.data());
+    if (a.z) {
+      for (int64_t i = 0; i < items; ++i) {
+        const S gate = gates.items[i], open = 1 / (1 + gallery::exp_of(-gate));
+        y.items[i] *= grads.items[i] * (open * (1 + gate * (1 - open)));
+      }
+    } else {
+      std::fill_n(y.items, items, S(0));
+    }
+    given.write(y, block, tile, a.out6.data());
+  }
+};
+
 }  // namespace
 
 template <typename T, typename W>
 void selective_scan_backward(const opsmith::Context& ctx,
                              const ssm::selective_scan_backward_args<T, W>& a) {
   using S = Sum<T>;
-  using V = Lanes<T>;
-  const Given<T, ssm::selective_scan_backward_args<T, W>> given{a};
-  const int64_t parts = given.parts, size = a.state * kLanes<T>, table = a.state * a.length;
-  const int64_t pairs = a.batch * a.groups;
-  // Each part's gradients of B and C, and each sequence's of A, D and delta_bias.
-  S* of_b = ctx.scratch<S>(2 * pairs * parts * table).data();
-  S* of_c = of_b + pairs * parts * table;
-  S* of_decays = ctx.scratch<S>(a.batch * a.channels * (a.state + 2)).data();
-  S* of_past = of_decays + a.batch * a.channels * a.state;
-  S* of_bias = of_past + a.batch * a.channels;
+  using Args = ssm::selective_scan_backward_args<T, W>;
+  const Given<T, Args> given{a};
+  const int64_t parts = given.parts, table = a.state * a.length;
+  const int64_t pairs = a.batch * a.groups, rows = a.batch * a.channels;
+  const auto scratch = [&ctx](int64_t count) { return ctx.scratch<S>(count).data(); };
+  const Sums<S> sums = {scratch(pairs * parts * table), scratch(pairs * parts * table),
+                        scratch(rows * a.state), scratch(rows), scratch(rows)};
   ctx.parallel_for(0, pairs * parts, given.grain(), [&](int64_t begin, int64_t end) {
-    const int64_t starts = std::max<int64_t>(given.tiles, 1);
-    S *decays = ctx.scratch<S>((starts + 3) * size).data(), *carried = decays + size,
-      *own_decays = carried + size, *marks = own_decays + size;
-    Tile<T> steps, slopes, u, inputs, grads, gates, of_y, y, rates, states, of_inputs, of_steps;
-    S b[kSteps], c[kSteps];
+    Backward<T, Args> backward(ctx, given);
     for (int64_t item = begin; item < end; ++item) {
-      const int64_t pair = item / parts, first = item % parts * kPart;
-      S *own_b = of_b + item * table, *own_c = of_c + item * table;
+      const int64_t first = item % parts * kPart, last = std::min(first + kPart, given.blocks);
+      S *own_b = sums.of_b + item * table, *own_c = sums.of_c + item * table;
       std::fill_n(own_b, table, S(0));
       std::fill_n(own_c, table, S(0));
-      for (int64_t number = first; number < std::min(first + kPart, given.blocks); ++number) {
-        const Block block = given.block(pair, number);
-        const V bias = given.read_channels(data_or_null(a.delta_bias), block);
-        const V past = given.read_channels(data_or_null(a.D), block);
-        const auto sum = [&block](V lanes) {
-          return block.count == kLanes<T> ? lanes.sum() : lanes.first(block.count).sum();
-        };
-        given.read_states(a.A.data(), block.first, block, decays);
-        given.read_states(a.grad_out1.data(), given.channel(block), block, carried);
-        std::fill_n(own_decays, size, S(0));
-        std::fill_n(marks, size, S(0));
-        for (int64_t tile = 0; tile + 1 < given.tiles; ++tile) {
-          given.read_steps(block, tile, bias, steps, nullptr);
-          given.read(a.u.data(), block, tile, inputs);
-          for (int64_t t = 0; t < kSteps; ++t) inputs.set(t, steps[t] * inputs[t]);
-          for (int64_t n = 0; n < a.state; ++n) {
-            gallery::widen(a.B.data() + given.row(block, n) + tile * kSteps, kSteps, b);
-            scan::find_rates(steps, V::load(decays + n * kLanes<T>), kSteps, rates);
-            S* mark = marks + tile * size + n * kLanes<T>;
-            V state = V::load(mark);
-            for (int64_t t = 0; t < kSteps; ++t) state = rates[t] * state + inputs[t] * b[t];
-            state.store(mark + size);
-          }
-        }
-        V own_past = {}, own_bias = {};
-        for (int64_t tile = given.tiles - 1; tile >= 0; --tile) {
-          const int64_t count = given.count(tile), items = count * kLanes<T>;
-          given.read_steps(block, tile, bias, steps, &slopes);
-          given.read(a.u.data(), block, tile, u);
-          given.read(a.grad_out0.data(), block, tile, grads);
-          of_y = grads;
-          if (a.z) {
-            given.read(a.z->data(), block, tile, gates);
-            for (int64_t i = 0; i < items; ++i) {
-              of_y.items[i] *= gates.items[i] / (1 + gallery::exp_of(-gates.items[i]));
-            }
-          }
-          for (int64_t t = 0; t < count; ++t) {
-            inputs.set(t, steps[t] * u[t]);
-            y.set(t, a.D ? past * u[t] : V{});
-            of_inputs.set(t, V{});
-            of_steps.set(t, V{});
-          }
-          for (int64_t n = 0; n < a.state; ++n) {
-            const int64_t at = given.row(block, n) + tile * kSteps;
-            const V decay = V::load(decays + n * kLanes<T>);
-            gallery::widen(a.B.data() + at, count, b);
-            gallery::widen(a.C.data() + at, count, c);
-            scan::find_rates(steps, decay, count, rates);
-            const V start = V::load(marks + tile * size + n * kLanes<T>);
-            V state = start;
-            for (int64_t t = 0; t < count; ++t) {
-              state = rates[t] * state + inputs[t] * b[t];
-              states.set(t, state);
-              y.set(t, y[t] + state * c[t]);
-            }
-            V back = V::load(carried + n * kLanes<T>),
-              of_decay = V::load(own_decays + n * kLanes<T>);
-            S *to_b = own_b + n * a.length + tile * kSteps,
-              *to_c = own_c + n * a.length + tile * kSteps;
-            for (int64_t t = count - 1; t >= 0; --t) {
-              const V slope = of_y[t] * c[t] + back;
-              back = slope * rates[t];
-              const V lost = back * (t == 0 ? start : states[t - 1]);
-              to_b[t] += sum(slope * inputs[t]);
-              to_c[t] += sum(of_y[t] * states[t]);
-              of_inputs.set(t, of_inputs[t] + slope * b[t]);
-              of_steps.set(t, of_steps[t] + lost * decay);
-              of_decay += lost * steps[t];
-            }
-            back.store(carried + n * kLanes<T>);
-            of_decay.store(own_decays + n * kLanes<T>);
-          }
-          for (int64_t t = 0; t < count; ++t) {
-            of_steps.set(t, of_steps[t] + of_inputs[t] * u[t]);
-            if (a.delta_softplus) of_steps.set(t, of_steps[t] * slopes[t]);
-            own_bias += of_steps[t];
-            own_past += of_y[t] * u[t];
-            const V through = of_inputs[t] * steps[t];
-            of_inputs.set(t, a.D ? through + past * of_y[t] : through);
-          }
-          given.write(of_inputs, block, tile, a.out0.data());
-          given.write(of_steps, block, tile, a.out1.data());
-          if (a.z) {
-            for (int64_t i = 0; i < items; ++i) {
-              const S gate = gates.items[i], open = 1 / (1 + gallery::exp_of(-gate));
-              y.items[i] *= grads.items[i] * (open * (1 + gate * (1 - open)));
-            }
-          } else {
-            std::fill_n(y.items, items, S(0));
-          }
-          given.write(y, block, tile, a.out6.data());
-        }
-        given.write_states(own_decays, block, of_decays);
-        const int64_t channel = given.channel(block);
-        scan::write_lanes<T>(a.D ? own_past : V{}, of_past + channel, 1, block.count);
-        scan::write_lanes<T>(a.delta_bias ? own_bias : V{}, of_bias + channel, 1, block.count);
+      for (int64_t number = first; number < last; ++number) {
+        backward.run(given.block(item / parts, number), own_b, own_c, sums);
       }
     }
   });
-  add_parts(ctx, of_decays, a.batch, a.channels * a.state, a.out2.data());
+  add_parts(ctx, sums.of_decays, a.batch, a.channels * a.state, a.out2.data());
   for (int64_t pair = 0; pair < pairs; ++pair) {
-    add_parts(ctx, of_b + pair * parts * table, parts, table, a.out3.data() + pair * table);
-    add_parts(ctx, of_c + pair * parts * table, parts, table, a.out4.data() + pair * table);
+    add_parts(ctx, sums.of_b + pair * parts * table, parts, table, a.out3.data() + pair * table);
+    add_parts(ctx, sums.of_c + pair * parts * table, parts, table, a.out4.data() + pair * table);
   }
-  add_parts(ctx, of_past, a.batch, a.channels, a.out5.data());
-  add_parts(ctx, of_bias, a.batch, a.channels, a.out7.data());
+  add_parts(ctx, sums.of_past, a.batch, a.channels, a.out5.data());
+  add_parts(ctx, sums.of_bias, a.batch, a.channels, a.out7.data());
 }
 OPSMITH_KERNEL(ssm, selective_scan_backward, cpu, opsmith::types<float, float>,
                opsmith::types<double, double>, opsmith::types<opsmith::half, float>,

@@ -172,7 +172,7 @@ def _scanned(
     inputs = (steps * u).unsqueeze(2) * B
     states = [torch.zeros_like(A).expand(u.shape[0], -1, -1)]
     for rate, entering in zip(rates.unbind(-1), inputs.unbind(-1), strict=True):
-        states.append(torch.addcmul(entering, rate, states[-1]))
+        states.append(rate * states[-1] + entering)
     found = torch.stack(states, -1)
     y = (C * found[..., 1:]).sum(2)
     return rates, found, y if D is None else y + D.unsqueeze(1) * u
