@@ -29,6 +29,8 @@ from opsmith.signature.solving.fitting import Fitting
 
 #: Values repeat after a prime number of elements, so that elements 2**31 or 2**32 apart differ.
 PERIOD = 1_000_003
+#: How far above a size the next is looked for that a condition allows.
+_FARTHEST = 4096
 
 
 @dataclass(frozen=True)
@@ -161,16 +163,19 @@ def _large_call(
     dims, variadic = dict(bindings.dims), dict(bindings.variadic)
     kept = _kept(signature)
     stay = {n for p in present if p.name in kept for n in _read(p)}
-    names = [name for name in _plain(type_) if name not in stay]
+    fitting = Fitting(signature)
+    plain = [name for name in _plain(type_) if name not in stay]
+    # What a condition reads stays small beside a dimension that none reads.
+    names = [name for name in plain if not fitting.reads(name)] or plain
     runs = [dim.name for dim in type_.shape.dims if isinstance(dim, Variadic) and dim.name]
     count = len(names) + sum(len(variadic[run]) for run in runs)
-    fitting = Fitting(signature)
     side, elements = 1, 0
     while count and elements < least:
         if elements:
             side = max(side + 1, math.ceil(side * (least / elements) ** (1 / count)))
         for name in names:
-            dims[name] = fitting.near(name, side) or 0
+            upwards = range(side, side + _FARTHEST)
+            dims[name] = next((size for size in upwards if fitting.fits(name, size, {}, {})), 0)
         for run in runs:
             variadic[run] = tuple(side for _ in variadic[run])
         before = elements
@@ -182,10 +187,8 @@ def _large_call(
     shapes = {}
     for parameter in present:
         have = tuple(small.values[parameter.name].shape)
-        if parameter.tensor_type is None or parameter.tensor_type.shape is None:
-            shapes[parameter.name] = have
-        else:
-            own = parameter.tensor_type
+        shapes[parameter.name] = have
+        if (own := parameter.tensor_type) is not None and own.shape is not None:
             shapes[parameter.name] = _shape(own, have, dims, variadic, small.values)
         if parameter.name in kept and shapes[parameter.name] != have:
             return None
@@ -231,11 +234,8 @@ def _kept(signature: Signature) -> set[str]:
 
 def _plain(type_: TensorType) -> list[str]:
     """Return the dimensions of a tensor that are a name alone."""
-    fixed = [
-        dim.expression
-        for dim in (type_.shape.dims if type_.shape else ())
-        if isinstance(dim, Fixed)
-    ]
+    dims = type_.shape.dims if type_.shape else ()
+    fixed = [dim.expression for dim in dims if isinstance(dim, Fixed)]
     return list(dict.fromkeys(one.name for one in fixed if isinstance(one, Name)))
 
 

@@ -212,6 +212,25 @@ def test_each_tensor_is_made_as_large_as_asked_along_all_dimensions_that_have_a_
     assert (by.shapes["by"], by.product) == ((1291, 1291, 1291), "")
 
 
+def test_a_size_that_a_condition_reads_stays_small_beside_others():
+    """To look for a size of billions that is at most 8 would take minutes."""
+
+    def shared(
+        x: Float32[Tensor, "N C"], y: Float32[Tensor, "N G"], few: Float32[Tensor, "F"]
+    ) -> Float32[Tensor, "N C"]:
+        return x * y.repeat_interleave(x.shape[1] // y.shape[1], 1) + few.sum()
+
+    signature = opsmith.op("narrow::shared", where=("C % G == 0", "F <= 8"))(shared).signature
+    small = small_case(signature, Wanted(sizes=(3, 2, 4)))
+    calls = [call for (call,) in large_calls(small, (2**31, 2**32))]
+    assert "N*C" in {call.product for call in calls}
+    for call in calls:
+        large, *_ = call.shapes["x"]
+        assert large > 2**26
+        assert call.shapes["x"][1:] == small.values["x"].shape[1:]
+        assert call.shapes["few"] == small.values["few"].shape
+
+
 UNUSUAL = ["scan.cpp", "histogram.cpp", "hashes.cpp", "masked.cpp", "by_threads.cpp"]
 
 
