@@ -14,7 +14,7 @@ from torch.nn import functional
 from gallery.selective_scan import selective_scan as module
 from gallery.selective_scan.mamba import selective_scan_fn
 from gallery.selective_scan.selective_scan import selective_scan, selective_scan_backward
-from opsmith import ArgumentError, Operator, checks
+from opsmith import ArgumentError, checks
 
 FOLDER = Path(module.__file__).parent
 NAMES = ("u", "delta", "A", "B", "C", "D", "z", "delta_bias")
@@ -148,8 +148,8 @@ def test_finite_differences_are_the_gradients(softplus: bool) -> None:
 
 
 @contextmanager
-def changed(operator: Operator, folder: Path, before: str, after: str) -> Iterator[None]:
-    """Register a kernel with a mistake in place of the operator's."""
+def changed(folder: Path, before: str, after: str) -> Iterator[None]:
+    """Register kernels with a mistake in place of both operators' own."""
     shutil.copytree(FOLDER, folder / FOLDER.name)
     shutil.copy(FOLDER.parent / "vectors.h", folder)
     source = folder / FOLDER.name / "selective_scan.cpp"
@@ -157,10 +157,15 @@ def changed(operator: Operator, folder: Path, before: str, after: str) -> Iterat
     assert text.count(before) == 1, f"{before!r} stands {text.count(before)} times in the kernel"
     source.write_text(text.replace(before, after))
     try:
-        operator.register_kernel("cpu", source=source, flags=module.FLAGS)
+        _register(source)
         yield
     finally:
-        operator.register_kernel("cpu", source=FOLDER / source.name, flags=module.FLAGS)
+        _register(FOLDER / source.name)
+
+
+def _register(source: Path) -> None:
+    for operator in (selective_scan, selective_scan_backward):
+        operator.register_kernel("cpu", source=source, flags=module.FLAGS)
 
 
 MISTAKES = {
@@ -191,7 +196,10 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_check_finds(mistake: str, tmp_path: Path) -> None:
     operator, before, after = MISTAKES[mistake]
-    with changed(operator, tmp_path, before, after):
-        report = checks.run(operator, select=["reference"], examples=6, isolate=False)
+    case = arguments(2, 11, 1, 3, 70)
+    if operator is selective_scan_backward:
+        case |= {"grad_out0": case["z"], "grad_out1": torch.ones(2, 11, 3).double()}
+    with changed(tmp_path, before, after):
+        report = checks.run(operator, select=["reference"], cases=[case], isolate=False)
     assert not report.ok
     assert "OPS-VALUE" in report.explain()
