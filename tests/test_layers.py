@@ -140,6 +140,7 @@ TIERS = [
         "faults/in_half",
         "fuzz",
         "gallery",
+        "gallery/perception",
         "in_triton",
         "npu",
         "npu/device",
