@@ -9,72 +9,36 @@
 #include <cstdint>
 #include <span>
 
-#include "../deform_conv2d/gemm.h"
+#include "../products.h"
 #include "../vectors.h"
 #include "linear_cross_entropy_backward.h"
 
 namespace {
 
-using gallery::Sum;
+using gallery::Matrix, gallery::Sum;
 
-// Rows of one operand that a thread takes at a time, rows of the other beside them, and how many
-// elements of both are multiplied before the next are packed.
+// Rows of one operand that a thread takes at a time, and rows of the other beside them.
 template <typename S>
-inline constexpr int64_t kOwn = 16 * gemm::Tile<S>::rows;
-constexpr int64_t kOthers = 256, kDepth = 256;
-
-// `count` items of `depth` elements, `width` items side by side, zeros behind the last.
-template <typename S, typename T>
-void pack(const T* from, int64_t item_stride, int64_t stride, int64_t count, int64_t depth,
-          int64_t width, S* to) {
-  for (int64_t first = 0; first < count; first += width) {
-    const int64_t some = std::min(count - first, width);
-    const T* items = from + first * item_stride;
-    for (int64_t k = 0; k < depth; ++k, to += width) {
-      for (int64_t i = 0; i < some; ++i)
-        to[i] = static_cast<S>(items[i * item_stride + k * stride]);
-      for (int64_t i = some; i < width; ++i) to[i] = S(0);
-    }
-  }
-}
+inline constexpr int64_t kOwn = gallery::kBlockRows<S>;
+constexpr int64_t kOthers = gallery::kBlockColumns;
 
 // The memory of one thread.
 template <typename S>
 struct Blocks {
-  static constexpr int64_t left = kOwn<S> * kDepth, right = kDepth * kOthers,
-                           result = kOwn<S> * kOthers;
-  S *own, *others, *logits, *product;
+  static constexpr int64_t size = kOwn<S> * kOthers;
+  S *logits, *sums;
+  gallery::BlockProduct<S> product;
 
-  static constexpr int64_t size() { return left + right + 2 * result; }
-  explicit Blocks(S* memory)
-      : own(memory), others(own + left), logits(others + right), product(logits + result) {}
+  explicit Blocks(const opsmith::Context& ctx)
+      : logits(ctx.scratch<S>(size).data()), sums(ctx.scratch<S>(size).data()), product(ctx) {}
 };
-
-// c[r * kOthers + j] (+)= the sum over k < depth of a's item r times b's item j, both packed.
-template <typename S>
-void multiply(const S* a, int64_t rows, const S* b, int64_t columns, int64_t depth, bool adds,
-              S* c) {
-  using Tile = gemm::Tile<S>;
-  for (int64_t j = 0; j < columns; j += Tile::width) {
-    for (int64_t r = 0; r < rows; r += Tile::rows) {
-      gemm::multiply<S, Tile::vectors, 1, Tile::rows>(depth, a + r * depth, b + j * depth,
-                                                      c + r * kOthers + j, kOthers, adds);
-    }
-  }
-}
 
 // blocks.logits[r * kOthers + j] = own row r times other row j.
 template <typename S, typename T>
 void find_logits(const T* own, int64_t rows, const T* others, int64_t count, int64_t columns,
                  const Blocks<S>& blocks) {
-  using Tile = gemm::Tile<S>;
-  std::fill_n(blocks.logits, Blocks<S>::result, S(0));
-  for (int64_t c = 0; c < columns; c += kDepth) {
-    const int64_t depth = std::min(columns - c, kDepth);
-    pack(own + c, columns, 1, rows, depth, Tile::rows, blocks.own);
-    pack(others + c, columns, 1, count, depth, Tile::width, blocks.others);
-    multiply(blocks.own, rows, blocks.others, count, depth, c > 0, blocks.logits);
-  }
+  blocks.product(Matrix<T>{own, columns, 1}, Matrix<T>{others, 1, columns}, rows, count, columns,
+                 blocks.logits);
 }
 
 // Writes the gradients of the rows of `own`: sums over the rows of `others` of slope times row.
@@ -83,10 +47,9 @@ template <typename T, typename F>
 void add_slopes(const opsmith::Context& ctx, const T* own, int64_t own_rows, const T* others,
                 int64_t other_rows, int64_t columns, F slope, T* out) {
   using S = Sum<T>;
-  using Tile = gemm::Tile<S>;
   const int64_t parts = (own_rows + kOwn<S> - 1) / kOwn<S>;
   ctx.parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
-    const Blocks<S> blocks(ctx.scratch<S>(Blocks<S>::size()).data());
+    const Blocks<S> blocks(ctx);
     const std::span<S> sums = ctx.scratch<S>(kOwn<S> * columns);
     for (int64_t part = begin; part < end; ++part) {
       const int64_t first = part * kOwn<S>, rows = std::min(own_rows - first, kOwn<S>);
@@ -98,14 +61,14 @@ void add_slopes(const opsmith::Context& ctx, const T* own, int64_t own_rows, con
           S* logits = blocks.logits + r * kOthers;
           slope(first + r, other, count, logits);
         }
-        pack<S>(blocks.logits, kOthers, 1, rows, count, Tile::rows, blocks.own);
         for (int64_t c = 0; c < columns; c += kOthers) {
           const int64_t width = std::min(columns - c, kOthers);
-          pack(others + other * columns + c, 1, columns, width, count, Tile::width, blocks.others);
-          multiply(blocks.own, rows, blocks.others, width, count, false, blocks.product);
+          blocks.product(Matrix<S>{blocks.logits, kOthers, 1},
+                         Matrix<T>{others + other * columns + c, columns, 1}, rows, width, count,
+                         blocks.sums);
           for (int64_t r = 0; r < rows; ++r) {
             S* sum = sums.data() + r * columns + c;
-            const S* more = blocks.product + r * kOthers;
+            const S* more = blocks.sums + r * kOthers;
             for (int64_t j = 0; j < width; ++j) sum[j] += more[j];
           }
         }
@@ -134,7 +97,7 @@ Totals<Sum<T>> sum_up(const opsmith::Context& ctx, const Args& a) {
   const Totals<S> totals(ctx, a.N);
   const int64_t parts = (a.N + kOwn<S> - 1) / kOwn<S>;
   ctx.parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
-    const Blocks<S> blocks(ctx.scratch<S>(Blocks<S>::size()).data());
+    const Blocks<S> blocks(ctx);
     for (int64_t part = begin; part < end; ++part) {
       const int64_t first = part * kOwn<S>, rows = std::min(a.N - first, kOwn<S>);
       for (int64_t word = 0; word < a.V; word += kOthers) {
