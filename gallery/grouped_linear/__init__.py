@@ -1,0 +1,1 @@
+"""`llm::grouped_linear` and its backward."""
