@@ -11,6 +11,7 @@ from opsmith.operators import Operator
 NAMES = (
     "add_rms_norm",
     "flash_attention",
+    "grouped_linear",
     "int4_linear",
     "linear_cross_entropy",
     "moe_gating",
@@ -21,6 +22,7 @@ NAMES = (
     "segment_reduce",
     "selective_scan",
     "swiglu",
+    "voxelize",
 )
 #: Three of the quick checks compile each kernel again.
 ROWS = [row for row in QUICK if row not in ("exact", "bounds", "schedules")]
