@@ -201,6 +201,21 @@ def test_an_adapter_that_forgets_a_condition_is_found(
         assert "where D % 2 == 0: accepted in" in report.explain()
 
 
+def test_a_runtime_that_refuses_sizes_by_an_error_of_pythons_own_is_not_flagged(
+    tmp_path: Path,
+) -> None:
+    @opsmith.op("conditions::turned_elsewhere", where=("D % 2 == 0",))
+    def turned(x: Float[Tensor, "N D"]) -> Float[Tensor, "N D"]:
+        return -x.roll(-(x.shape[1] // 2), 1)
+
+    source = tmp_path / "turned.cpp"
+    source.write_text(ROTARY.format(name="turned_elsewhere"))
+    turned.register_kernel("cpu", source=source)
+    report = checks.run(turned, select=["tvm_ffi"], isolate=False, examples=4)
+    assert report.ok, report.explain()
+    assert next(row for row in report.rows if row.check == "tvm_ffi").status == "passed"
+
+
 def test_a_size_that_is_solved_may_be_any_that_has_a_solution() -> None:
     @opsmith.op("conditions::rows")
     def rows(
