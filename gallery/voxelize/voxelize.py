@@ -130,7 +130,8 @@ def _cases(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
             limits = {"max_points": max_points, "max_voxels": max_voxels}
             yield {"points": cloud(count, seed, dtype), **near, **limits}
     generator = torch.Generator().manual_seed(seed)
-    # A cell and a half of another, and less; on the bounds, and beside them; beyond the grid; NaN and infinity; three columns, and more.
+    # On the bounds, and beside them; beyond the grid; NaN and infinity; two cells and a half, and a
+    # third of a cell, beside whole ones; three columns, and more.
     edges = torch.tensor([-1.0, 0.0, 0.25, 0.5, 0.75, 1.0, 1.25, float("nan"), float("inf")])
     points = torch.cartesian_prod(edges, edges, edges).to(dtype)
     unit = {"voxel_size": (0.25, 0.5, 0.75), "point_cloud_range": (0.0, 0.0, 0.0, 1.0, 1.25, 1.0)}
