@@ -2,7 +2,8 @@
 
 At sizes that networks have, in float32 and bfloat16, forward, and with backward. Contestants
 take turns. The limit is the time in which a copy moves as many bytes as the operator has to: each
-argument read once, each result written once; its bandwidth is measured in the same rounds.
+argument read once, each result written once; its bandwidth is measured in the same rounds. That of
+a product of matrices is the time that one of PyTorch's takes for as many multiply-adds.
 Results come from memory that was used before, as in a program that runs for a while: pages that
 the system has yet to give take several times as long as a kernel that fills them.
 
@@ -40,6 +41,8 @@ Call = Callable[..., Any]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 #: Bytes of what is copied: beyond every cache.
 COPIED = 1 << 28
+#: Rows and columns of the matrices whose product is timed.
+MULTIPLIED = 1024
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,8 @@ class Contest:
     ours: Call | None = None
     #: What is compiled where it is not what eager mode runs: compilers unroll its loop.
     compiled: Call | None = None
+    #: How often it multiplies and adds, forward, where that is its limit.
+    multiply_adds: int = 0
 
 
 def swiglu(x: Tensor) -> Tensor:
@@ -130,6 +135,56 @@ def moe_gating(logits: Tensor, k: int) -> tuple[Tensor, ...]:
     offsets = functional.pad(flat.bincount(minlength=logits.shape[1]).cumsum(0), (1, 0))
     choices = flat.argsort(stable=True)
     return values.softmax(1), experts.int(), offsets.int(), choices.int()
+
+
+def grouped_linear(x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
+    if x.dtype == torch.bfloat16:
+        return functional.grouped_mm(x, weight, offs=offsets[1:])
+    parts = x.split(offsets.diff().tolist())
+    return torch.cat([part @ own for part, own in zip(parts, weight, strict=True)])
+
+
+def rows_of_experts(dtype: torch.dtype) -> tuple[Any, ...]:
+    """1,024 tokens, two of 16 experts for each, and as many rows as come for an expert."""
+    experts = torch.rand(1024, 16).topk(2).indices
+    counts = experts.flatten().bincount(minlength=16)
+    offsets = functional.pad(counts.cumsum(0), (1, 0)).int()
+    return torch.randn(2048, 1024, dtype=dtype), torch.randn(16, 1024, 1408, dtype=dtype), offsets
+
+
+#: A grid of pillars in front of a car, points of a voxel, and voxels.
+PILLARS = (0.16, 0.16, 4.0), (0.0, -39.68, -3.0, 69.12, 39.68, 1.0), 32, 40_000
+
+
+def voxelize(
+    points: Tensor, size: tuple[float, ...], bounds: tuple[float, ...], most: int, limit: int
+) -> tuple[Tensor, ...]:
+    """As it is written without mmcv: unique numbers of cells, and a sort of the points by them."""
+    low, high = torch.tensor(bounds).split(3)
+    cells = ((high - low) / torch.tensor(size)).round()
+    places = ((points[:, :3] - low) / torch.tensor(size)).floor()
+    inside = ((places >= 0) & (places < cells)).all(1)
+    points, (x, y, z) = points[inside], places[inside].long().unbind(1)
+    keys = (z * int(cells[1]) + y) * int(cells[0]) + x
+    _, numbers, counts = keys.unique(return_inverse=True, return_counts=True)
+    order = numbers.argsort(stable=True)
+    firsts = order[counts.cumsum(0) - counts].sort()
+    ranks = torch.empty_like(firsts.indices)
+    ranks[firsts.indices] = torch.arange(len(ranks))
+    places_in = torch.arange(len(order)) - (counts.cumsum(0) - counts)[numbers[order]]
+    own = ranks[numbers[order]]
+    kept = (places_in < most) & (own < limit)
+    voxels = points.new_zeros(min(len(counts), limit), most, points.shape[1])
+    voxels[own[kept], places_in[kept]] = points[order[kept]]
+    chosen = firsts.values[:limit]
+    coordinates = torch.stack((z, y, x), 1)[chosen].int()
+    return voxels, coordinates, counts[firsts.indices[:limit]].clamp(max=most).int()
+
+
+def cloud(dtype: torch.dtype) -> tuple[Any, ...]:
+    from gallery.voxelize.voxelize import cloud
+
+    return cloud(120_000, dtype=dtype), *PILLARS
 
 
 def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
@@ -232,6 +287,15 @@ CONTESTS = {
         (0, 1),
         passes_once=False,
     ),
+    "grouped_linear": Contest(
+        "2,048 rows of 1,024, 16 experts, 1,408 columns",
+        grouped_linear,
+        rows_of_experts,
+        (0, 1),
+        passes_once=False,
+        multiply_adds=2048 * 1024 * 1408,
+    ),
+    "voxelize": Contest("120,000 points, pillars of 0.16 m", voxelize, cloud),
     "moe_gating": Contest(
         "4,096 tokens, 8 of 128 experts",
         moe_gating,
@@ -283,15 +347,18 @@ def bound(
     return forward_and_backward
 
 
-def moved(contest: Contest, arguments: tuple[Any, ...], result: Tensor, way: str) -> int:
+def moved(
+    contest: Contest, arguments: tuple[Any, ...], result: Tensor | tuple[Tensor, ...], way: str
+) -> int:
     """Count the bytes that cannot but be moved: rows of tables are counted as what is taken."""
     sizes = [one.nbytes for one in arguments if isinstance(one, Tensor)]
-    total = sum(min(size, result.nbytes * 2) for size in sizes) + result.nbytes
+    written = sum(one.nbytes for one in (result if isinstance(result, tuple) else (result,)))
+    total = sum(min(size, written * 2) for size in sizes) + written
     total += sum(sizes[at] for at in contest.written)
     if way == "forward":
         return total
     # The arguments again, the result's gradient, and the gradients of the leaves.
-    return total + sum(sizes) + result.nbytes + sum(sizes[at] for at in contest.leaves)
+    return total + sum(sizes) + written + sum(sizes[at] for at in contest.leaves)
 
 
 def measured(name: str, options: argparse.Namespace) -> Iterator[tuple[str, dict[str, str]]]:
@@ -300,6 +367,7 @@ def measured(name: str, options: argparse.Namespace) -> Iterator[tuple[str, dict
     ours = contest.ours or getattr(importlib.import_module(f"gallery.{name}.{name}"), name)
     source, target = torch.ones(COPIED // 4), torch.empty(COPIED // 4)
     for dtype_name, dtype in DTYPES.items():
+        factors = torch.randn(2, MULTIPLIED, MULTIPLIED, dtype=dtype)
         arguments = contest.arguments(dtype)
         result = contest.theirs(*copy.deepcopy(arguments))
         calls = {
@@ -309,13 +377,20 @@ def measured(name: str, options: argparse.Namespace) -> Iterator[tuple[str, dict
         }
         for way in passes(contest):
             contestants = {who: bound(call, contest, arguments, way) for who, call in calls.items()}
-            contestants["copy"] = lambda: target.copy_(source)
+            if contest.multiply_adds:
+                contestants["limit"] = lambda factors=factors: torch.mm(*factors)
+            else:
+                contestants["limit"] = lambda: target.copy_(source)
             times = fastest(contestants, rounds=options.rounds, calls=options.calls)
             row = {"time": figures.seconds(times.median("opsmith"))}
-            if contest.passes_once:
-                size = moved(contest, arguments, result, way)
+            limit = times.ratio("limit", "opsmith")
+            if contest.multiply_adds:
+                # The gradients are two products more.
+                products = contest.multiply_adds * (1 if way == "forward" else 3)
+                row["limit"] = f"{100 * limit * products / MULTIPLIED**3:.0f} %"
+            elif contest.passes_once:
                 # A copy reads and writes.
-                limit = times.ratio("copy", "opsmith") * size / (2 * COPIED)
+                limit *= moved(contest, arguments, result, way) / (2 * COPIED)
                 row["limit"] = f"{100 * limit:.0f} %"
             row |= {who: figures.digits(times.ratio(who, "opsmith")) for who in calls}
             del row["opsmith"]
@@ -325,8 +400,11 @@ def measured(name: str, options: argparse.Namespace) -> Iterator[tuple[str, dict
 def names(name: str, label: str) -> dict[str, str]:
     """The names of the figures of a row."""
     place = f"{name}/{label.replace(', and ', '-').replace(', ', '-')}"
-    once = CONTESTS[name].passes_once
-    columns = ("time", "limit", "eager", "compiled") if once else ("time", "eager")
+    contest = CONTESTS[name]
+    if contest.passes_once:
+        columns = ["time", "limit", "eager", "compiled"]
+    else:
+        columns = ["time", *(["limit"] if contest.multiply_adds else []), "eager"]
     return {column: f"{place}/{column}" for column in columns}
 
 
