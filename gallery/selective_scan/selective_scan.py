@@ -64,7 +64,7 @@ def selective_scan(
     return out.to(u.dtype), states[..., -1].clone()
 
 
-@opsmith.op("ssm::selective_scan_backward", autograd="reference")
+@opsmith.op("ssm::selective_scan_backward")
 def selective_scan_backward(
     grad_out0: Float[Tensor, "batch channels length"],
     grad_out1: Wide[Tensor, "batch channels state"],
