@@ -114,7 +114,7 @@ class Expected:
             largest error in units.
         steady: whether integers and booleans stay as they are if the arguments move a little.
         formula: another way to compute the results, whose rounding errors count too: it returns
-            them with rounding and without, given arguments, right results, and a mode or `None`.
+            them with rounding and without, given arguments, right results, and a mode of rounding.
         shared_sums: the size of what several calls add up, in units of the arguments'; else 0.
     """
 
@@ -235,8 +235,7 @@ class Expected:
             if self.formula is not None:
                 # Of terms that cancel, the run in the kernel's dtype may happen to lose nothing.
                 mode = RandomRounding(self._finest(short) or torch.float64, generator)
-                for rounding in (None, mode):
-                    yield *self.formula(short, fine, rounding), _SLACK, False
+                yield *self.formula(short, fine, mode), _SLACK, False
         wide = _widened(own)
         # Double precision itself amplifies to noise what single precision only saturates.
         runs = self._rounded_runs(short)

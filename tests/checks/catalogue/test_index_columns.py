@@ -227,7 +227,8 @@ def test_an_index_in_a_column_does_not_widen_the_tolerance(dtype: torch.dtype) -
         for place in places:
             *_, (rounding, _) = found.rounding(place)
             allowed = tolerances.tolerance(found, place, dtype) + rounding
-            assert float(allowed.max()) < 100 * torch.finfo(dtype).eps
+            units = 200 if dtype == torch.float64 else 100  # the truth is rounded, too
+            assert float(allowed.max()) < units * torch.finfo(dtype).eps
 
 
 def test_a_result_that_is_kept_is_found_where_values_stand_beside_an_index() -> None:
