@@ -149,7 +149,7 @@ MISTAKES = {
         *("voxelize.cpp", "counts[voxel] < a.max_points", "counts[voxel] <= a.max_points"),
         "bounds",
     ),
-    "coordinates are x, y, z": ("voxelize.cpp", "3 * v", "3 * (count - 1 - v)", "reference"),
+    "coordinates come in reverse": ("voxelize.cpp", "3 * v", "3 * (count - 1 - v)", "reference"),
     "halves of cells are rounded up": ("grid.h", "whole % 2 != 0", "true", "reference"),
     "what is behind the last point was never written": (
         *("voxelize.cpp", "begin * each, voxels", "begin * each + a.C, voxels", "bounds"),
