@@ -72,7 +72,7 @@ def test_the_result_is_that_of_pytorchs_grouped_product() -> None:
 
 
 def layer_of_the_readme() -> Callable[..., Tensor]:
-    """What the README shows, run as it stands there."""
+    """Run what the README shows as it stands there."""
     text = (GALLERY / "grouped_linear" / "README.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     names: dict[str, Any] = {}

@@ -165,7 +165,7 @@ def _large_call(
     stay = {n for p in present if p.name in kept for n in _read(p)}
     fitting = Fitting(signature)
     plain = [name for name in _plain(type_) if name not in stay]
-    # What a condition reads stays small beside a dimension that none reads.
+    # Keep small what a condition reads, beside a dimension that none reads.
     names = [name for name in plain if not fitting.reads(name)] or plain
     runs = [dim.name for dim in type_.shape.dims if isinstance(dim, Variadic) and dim.name]
     count = len(names) + sum(len(variadic[run]) for run in runs)

@@ -233,7 +233,7 @@ class Expected:
             fine = self._evaluate_wide(_widened(short))
             yield self.evaluate(short), fine, _SLACK, True
             if self.formula is not None:
-                # Of terms that cancel, the run in the kernel's dtype may happen to lose nothing.
+                # Round its steps, too: of terms that cancel, the plain run may lose nothing.
                 mode = RandomRounding(self._finest(short) or torch.float64, generator)
                 yield *self.formula(short, fine, mode), _SLACK, False
         wide = _widened(own)

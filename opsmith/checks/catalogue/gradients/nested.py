@@ -70,7 +70,7 @@ def nested_gradients(trial: Trial) -> None:
             if truth is None:
                 continue
             of_the_reference = _nested(trial, given, nesting, bend, reference)
-            # What the operator itself loses by rounding, `gradient` judges.
+            # Grant what the operator itself loses by rounding: `gradient` judges its precision.
             way = _nested(trial, given, nesting, bend, trial.call)
             truth = replace(truth, formula=rounding_of(way))
             made = {**given, **trial.make(case)}
