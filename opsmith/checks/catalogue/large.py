@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opsmith.checks.cases.case import show_tensor
+from opsmith.checks.cases.case import show_shape
 from opsmith.checks.cases.failure import Failure, Inapplicable
 from opsmith.checks.cases.large_calls import LargeCall, bytes_of, large_calls, small_case, whole
 from opsmith.checks.cases.reference_call import run_reference
@@ -22,7 +22,7 @@ from opsmith.checks.numerics.oracle import Expected
 from opsmith.checks.numerics.selections import selection_of
 from opsmith.checks.protocol import PLAIN_CALLS, define_check
 from opsmith.checks.trial.trial import Trial
-from opsmith.operators.core.arguments import flatten, map_tensors
+from opsmith.operators.core.arguments import dtype_name, flatten, map_tensors
 from opsmith.signature import Signature
 from opsmith.system.processes.memory import available
 
@@ -108,10 +108,9 @@ def _compare(name: str, found: Tensor, right: Tensor, shown: str) -> None:
         Failure: a result is wrong.
     """
     if found.shape != right.shape or found.dtype != right.dtype:
-        raise Failure(
-            f"{name} is {show_tensor(found)}, expected {show_tensor(right)}, called with {shown}",
-            code=_CODE,
-        )
+        # To look at their values would take as much memory again.
+        got, wanted = (f"{dtype_name(t.dtype)} {show_shape(t.shape)}" for t in (found, right))
+        raise Failure(f"{name} is {got}, expected {wanted}, called with {shown}", code=_CODE)
     found, right = found.contiguous().view(-1), right.contiguous().view(-1)
     for first in range(0, right.numel(), _CHUNK):
         expected, given = right[first : first + _CHUNK], found[first : first + _CHUNK]

@@ -339,7 +339,7 @@ def rounding_of(evaluate: Evaluate, *, by_steps: bool = False) -> Formula:
             with mode:
                 stepped = run(wide)
             rough = [
-                torch.where((by - exact).abs() > (one - exact).abs(), by, one)
+                torch.where((by - exact).abs() > (one - exact).abs(), by.to(one.dtype), one)
                 for one, by, exact in zip(rough, stepped, fine, strict=True)
             ]
         for one, other, true in zip(rough, fine, right, strict=True):
