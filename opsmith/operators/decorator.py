@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import NoReturn, overload
+from typing import NoReturn, TypedDict, overload
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from opsmith.compat.torch_dispatch import parse_schema
 from opsmith.compat.torch_ops import is_written
@@ -34,43 +35,29 @@ _SCALARS: dict[str, Hint] = {
 }
 
 
+class _Words(TypedDict, total=False):
+    mutates_args: Iterable[str]
+    data_dependent: Sequence[str]
+    parallel_dims: Sequence[str]
+    summed_dims: Sequence[str]
+    linear_in: Sequence[str | Sequence[str]]
+    where: Sequence[str]
+    batch_invariant: Sequence[str]
+    autograd: str | None
+    device_types: str | Sequence[str] | None
+    schema: str | None
+    tags: Sequence[torch.Tag]
+
+
 @overload
 def op(
-    qualname: str,
-    function: None = None,
-    /,
-    *,
-    mutates_args: Iterable[str] = ...,
-    data_dependent: Sequence[str] = ...,
-    parallel_dims: Sequence[str] = ...,
-    summed_dims: Sequence[str] = ...,
-    linear_in: Sequence[str | Sequence[str]] = ...,
-    where: Sequence[str] = ...,
-    batch_invariant: Sequence[str] = ...,
-    autograd: str | None = ...,
-    device_types: str | Sequence[str] | None = ...,
-    schema: str | None = ...,
-    tags: Sequence[torch.Tag] = ...,
+    qualname: str, function: None = None, /, **words: Unpack[_Words]
 ) -> Callable[[Callable[P, R]], DefinedOperator[P, R]]: ...
 
 
 @overload
 def op(
-    qualname: str,
-    function: Callable[P, R],
-    /,
-    *,
-    mutates_args: Iterable[str] = ...,
-    data_dependent: Sequence[str] = ...,
-    parallel_dims: Sequence[str] = ...,
-    summed_dims: Sequence[str] = ...,
-    linear_in: Sequence[str | Sequence[str]] = ...,
-    where: Sequence[str] = ...,
-    batch_invariant: Sequence[str] = ...,
-    autograd: str | None = ...,
-    device_types: str | Sequence[str] | None = ...,
-    schema: str | None = ...,
-    tags: Sequence[torch.Tag] = ...,
+    qualname: str, function: Callable[P, R], /, **words: Unpack[_Words]
 ) -> DefinedOperator[P, R]: ...
 
 
