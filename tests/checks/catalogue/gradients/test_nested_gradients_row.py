@@ -66,3 +66,26 @@ def test_derivatives_that_disagree_in_pytorch_itself_are_told_and_lost_ones_are_
     )
     monkeypatch.setattr(autograd, "recording", nullcontext)
     assert row_of(operator).code == "OPS-GRADIENT-NESTED"
+
+
+@pytest.mark.parametrize(("digits", "status"), [(21, "passed"), (12, "failed")])
+def test_only_a_slight_loss_of_digits_in_single_precision_is_rounding(digits, status):
+    """Keep the first derivative right, and round what it is differentiated by."""
+
+    def sine(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        return torch.sin(x)
+
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        slope = -torch.sin(x.detach())
+        if x.dtype == torch.float32:
+            scale = 2.0 ** (digits - slope.abs().log2().ceil())
+            slope = torch.floor(slope * scale) / scale
+        return grad * (torch.cos(x.detach()) + slope * (x - x.detach()))
+
+    operator = opsmith.op(f"nested_row::sine{digits}")(sine)
+    operator.register_autograd(
+        backward, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs)
+    )
+    row = row_of(operator)
+    assert row.status == status, row.message
