@@ -61,6 +61,9 @@ void doubled(const opsmith::Context& ctx, const harness_faults::doubled_args& a)
     ctx.parallel_for(0, n, 4, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) out[i] = 3 * x[i];
     });
+  } else if (fault == "wrong, and past the end of the longest") {
+    copy(0, n);
+    out[n < 40 ? 0 : n] = 1;
   } else if (fault == "wrong without pieces") {
     for (int64_t i = 0; i < n; ++i) out[i] = 3 * x[i];
   } else if (fault == "order of pieces") {

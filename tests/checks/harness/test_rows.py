@@ -64,6 +64,12 @@ def test_a_right_kernel_passes(monkeypatch):
             "read 1 element past the end of argument 'x' (1 element)",
             "OPS-MEMORY-BOUNDS",
         ),
+        (
+            "wrong, and past the end of the longest",
+            "bounds",
+            "called alone: the kernel wrote 1 element past the end of the result (40 elements)",
+            "OPS-MEMORY-BOUNDS",
+        ),
         ("unwritten last", "bounds", "the result[0] was never written", "OPS-RESULT-UNWRITTEN"),
         (
             "late write",
