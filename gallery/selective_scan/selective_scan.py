@@ -1,13 +1,14 @@
 """`ssm::selective_scan`: the state-space model of Mamba, whose steps the input decides."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Float, Float32, Float64
 from torch import Tensor
 
 import opsmith
+from opsmith import Unspecified
 
 #: What sums are taken in. A, D and the bias come in it: they are small, and their digits count.
 Wide = opsmith.DtypeVar("Wide", Float32, Float64)
@@ -22,14 +23,14 @@ THRESHOLD = 40
     where=("channels % groups == 0",),
 )
 def selective_scan(
-    u: Float[Tensor, "batch channels length"],
-    delta: Float[Tensor, "batch channels length"],
-    A: Wide[Tensor, "channels state"],
-    B: Float[Tensor, "batch groups state length"],
+    u: Annotated[Float[Tensor, "batch channels length"], Unspecified(inf=True)],
+    delta: Annotated[Float[Tensor, "batch channels length"], Unspecified(inf=True)],
+    A: Annotated[Wide[Tensor, "channels state"], Unspecified(inf=True)],
+    B: Annotated[Float[Tensor, "batch groups state length"], Unspecified(inf=True)],
     C: Float[Tensor, "batch groups state length"],
     D: Wide[Tensor, "channels"] | None = None,
     z: Float[Tensor, "batch channels length"] | None = None,
-    delta_bias: Wide[Tensor, "channels"] | None = None,
+    delta_bias: Annotated[Wide[Tensor, "channels"], Unspecified(inf=True)] | None = None,
     delta_softplus: bool = False,
 ) -> tuple[Float[Tensor, "batch channels length"], Wide[Tensor, "batch channels state"]]:
     """Run a linear recurrence over each channel, with steps, inputs and outputs that vary.
@@ -38,6 +39,8 @@ def selective_scan(
 
         h = exp(step * A) * h + step * B[t] * u[t]
         y[t] = C[t] @ h + D * u[t]
+
+    A device composes the steps: of infinite numbers, their order decides which become NaN.
 
     Args:
         u: what comes in.
@@ -64,18 +67,18 @@ def selective_scan(
     return out.to(u.dtype), states[..., -1].clone()
 
 
-@opsmith.op("ssm::selective_scan_backward")
+@opsmith.op("ssm::selective_scan_backward", where=("channels % groups == 0",))
 def selective_scan_backward(
-    grad_out0: Float[Tensor, "batch channels length"],
-    grad_out1: Wide[Tensor, "batch channels state"],
-    u: Float[Tensor, "batch channels length"],
-    delta: Float[Tensor, "batch channels length"],
-    A: Wide[Tensor, "channels state"],
-    B: Float[Tensor, "batch groups state length"],
-    C: Float[Tensor, "batch groups state length"],
+    grad_out0: Annotated[Float[Tensor, "batch channels length"], Unspecified(inf=True)],
+    grad_out1: Annotated[Wide[Tensor, "batch channels state"], Unspecified(inf=True)],
+    u: Annotated[Float[Tensor, "batch channels length"], Unspecified(inf=True)],
+    delta: Annotated[Float[Tensor, "batch channels length"], Unspecified(inf=True)],
+    A: Annotated[Wide[Tensor, "channels state"], Unspecified(inf=True)],
+    B: Annotated[Float[Tensor, "batch groups state length"], Unspecified(inf=True)],
+    C: Annotated[Float[Tensor, "batch groups state length"], Unspecified(inf=True)],
     D: Wide[Tensor, "channels"] | None = None,
-    z: Float[Tensor, "batch channels length"] | None = None,
-    delta_bias: Wide[Tensor, "channels"] | None = None,
+    z: Annotated[Float[Tensor, "batch channels length"], Unspecified(inf=True)] | None = None,
+    delta_bias: Annotated[Wide[Tensor, "channels"], Unspecified(inf=True)] | None = None,
     delta_softplus: bool = False,
 ) -> tuple[
     Float[Tensor, "batch channels length"],
