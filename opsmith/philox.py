@@ -71,11 +71,7 @@ def words(rng: Tensor, shape: Sequence[int], *, subsequence: int = 0) -> Tensor:
 
 
 def uniform(
-    rng: Tensor,
-    shape: Sequence[int],
-    *,
-    dtype: torch.dtype = torch.float32,
-    subsequence: int = 0,
+    rng: Tensor, shape: Sequence[int], *, dtype: torch.dtype = torch.float32, subsequence: int = 0
 ) -> Tensor:
     """Return numbers that are uniform in [0, 1): multiples of 2**-24, exact in single precision.
 
@@ -100,11 +96,7 @@ def bernoulli(
 
 
 def normal(
-    rng: Tensor,
-    shape: Sequence[int],
-    *,
-    dtype: torch.dtype = torch.float32,
-    subsequence: int = 0,
+    rng: Tensor, shape: Sequence[int], *, dtype: torch.dtype = torch.float32, subsequence: int = 0
 ) -> Tensor:
     """Return numbers of the standard normal distribution, by Box and Muller's transform.
 

@@ -93,11 +93,7 @@ def contestants(operator: Operator) -> Iterator[Contestant]:
 
 
 def _both(
-    operator: Operator,
-    name: str,
-    device: str,
-    function: Callable[..., Any],
-    obstacle: str = "",
+    operator: Operator, name: str, device: str, function: Callable[..., Any], obstacle: str = ""
 ) -> Iterator[Contestant]:
     def eager(arguments: Arguments) -> Prepared:
         return _called(operator, function, arguments)

@@ -38,8 +38,7 @@ Files = Annotated[
     ),
 ]
 Debug = Annotated[
-    bool,
-    typer.Option("--debug", callback=_set_debug, help="Show the traceback of an error."),
+    bool, typer.Option("--debug", callback=_set_debug, help="Show the traceback of an error.")
 ]
 Verbose = Annotated[
     bool,

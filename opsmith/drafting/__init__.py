@@ -40,10 +40,7 @@ def draft_operator(name: str, example: str | None = None, modules: Sequence[str]
 
 
 def draft_function(
-    module: str,
-    function: type[torch.autograd.Function],
-    example: str | None = None,
-    name: str = "",
+    module: str, function: type[torch.autograd.Function], example: str | None = None, name: str = ""
 ) -> str:
     """Return the declaration of a ``torch.autograd.Function`` in `module`, as a Python file.
 

@@ -211,10 +211,7 @@ def _is_specs(value: Any) -> bool:
 
 
 def _differs(
-    subject: Origin,
-    worded: Sequence[str | None],
-    sizes: Mapping[str, int],
-    call: Mapping[str, Any],
+    subject: Origin, worded: Sequence[str | None], sizes: Mapping[str, int], call: Mapping[str, Any]
 ) -> bool:
     """Return whether a call that is accepted gives other shapes than those that were found."""
     seen = subject.results(call, HOST) or []

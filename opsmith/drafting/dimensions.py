@@ -225,10 +225,7 @@ def any_rank(sizes: Sizes, results: Results) -> bool:
 
 
 def result_shapes(
-    sizes: Sizes,
-    scalars: Mapping[str, Sequence[Any]],
-    named: Collection[str],
-    results: Results,
+    sizes: Sizes, scalars: Mapping[str, Sequence[Any]], named: Collection[str], results: Results
 ) -> list[str | None] | None:
     """Find the shape of each result as a declaration writes it; return `None` if none is found.
 

@@ -265,12 +265,7 @@ class _Run:
             self.add(_row(operator, "import", "failed", str(failure), failure.code))
 
     def check(
-        self,
-        operator: Operator,
-        name: str,
-        settings: Settings,
-        session: Session,
-        program: Program,
+        self, operator: Operator, name: str, settings: Settings, session: Session, program: Program
     ) -> None:
         """Add the row of a check of an operator, unless there is nothing to check."""
         if operator.name not in self.kernels:

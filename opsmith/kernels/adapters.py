@@ -207,10 +207,7 @@ def source(
 
 
 def torch_adapter(
-    signature: Signature,
-    device: str,
-    strided: bool | tuple[str, ...],
-    emulated_on: str = "",
+    signature: Signature, device: str, strided: bool | tuple[str, ...], emulated_on: str = ""
 ) -> str:
     """Return the source that registers a kernel with PyTorch.
 

@@ -91,11 +91,7 @@ class DefinedOperator(RegisteredOperator[P, R]):
 
     @overload  # type: ignore[override]
     def register_kernel(
-        self,
-        device_types: str | Sequence[str],
-        function: F,
-        *,
-        triton: Literal[True] | None = ...,
+        self, device_types: str | Sequence[str], function: F, *, triton: Literal[True] | None = ...
     ) -> F:
         """Register a function; with ``triton=True`` it launches Triton kernels."""
 
@@ -305,10 +301,7 @@ class DefinedOperator(RegisteredOperator[P, R]):
             disable(before)
 
     def register_torch_dispatch(
-        self,
-        torch_dispatch_class: type,
-        function: Callable[..., object] | None = None,
-        /,
+        self, torch_dispatch_class: type, function: Callable[..., object] | None = None, /
     ) -> Any:  # the function, or without one a decorator
         """Register the implementation for a ``__torch_dispatch__`` class; usable as a decorator.
 

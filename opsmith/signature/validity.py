@@ -187,11 +187,7 @@ def _number_called(signature: Signature, name: str) -> str:
 
 
 def _constraint(
-    signature: Signature,
-    parameter: Parameter,
-    constraint: Constraint,
-    owner: str,
-    refuse: Refuse,
+    signature: Signature, parameter: Parameter, constraint: Constraint, owner: str, refuse: Refuse
 ) -> None:
     if parameter.is_tensor_list and constraint.reads:
         refuse(

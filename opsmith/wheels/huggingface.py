@@ -45,12 +45,7 @@ def build_folder(
     folder = out / "build" / f"{_ABI}-cpu-{find_platform(platform).machine}-linux"
     with scratch_folder("wheel") as work:
         wheel = building.build_wheel(
-            source,
-            Path(work),
-            platform=platform,
-            name=name,
-            version=version,
-            **options,
+            source, Path(work), platform=platform, name=name, version=version, **options
         )
         with zipfile.ZipFile(wheel) as archive:
             files = {

@@ -86,8 +86,7 @@ class Case:
     def described(self) -> dict[str, Any]:
         """Return the arguments for `opsmith.signature.bind`: tensors by shape and dtype."""
         return map_named_tensors(
-            self.values,
-            lambda _, tensor: TensorInfo(tuple(tensor.shape), dtype_name(tensor.dtype)),
+            self.values, lambda _, tensor: TensorInfo(tuple(tensor.shape), dtype_name(tensor.dtype))
         )
 
     @property

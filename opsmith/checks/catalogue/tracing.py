@@ -216,11 +216,7 @@ def _compile(trial: Trial, cases: list[Case], backend: str, *, dynamic: bool) ->
 
 
 def _compare_calls(
-    trial: Trial,
-    case: Case,
-    call: Callable[[Mapping[str, Any]], Any],
-    how: str,
-    backward: bool,
+    trial: Trial, case: Case, call: Callable[[Mapping[str, Any]], Any], how: str, backward: bool
 ) -> None:
     truth = trial.truth(case)
     kernel = trial.subject.implementation

@@ -247,11 +247,7 @@ def html_of(renderables: Iterable[Any], width: int = 80) -> str:
     """
     # In a notebook, a console that finds it shows what it prints.
     console = Console(
-        record=True,
-        width=width,
-        file=io.StringIO(),
-        color_system="truecolor",
-        force_jupyter=False,
+        record=True, width=width, file=io.StringIO(), color_system="truecolor", force_jupyter=False
     )
     show(console, renderables)
     frame = '<pre style="white-space:pre;overflow-x:auto;line-height:1.3">{code}</pre>'

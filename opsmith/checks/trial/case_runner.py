@@ -118,9 +118,7 @@ class CaseRunner:
             return
         if case.origin:
             raise Failure(
-                f"the reference refuses a registered case: {error}",
-                case,
-                code="OPS-CASES-REFUSED",
+                f"the reference refuses a registered case: {error}", case, code="OPS-CASES-REFUSED"
             ) from error
         self.counts.refused += 1
         if len(self.counts.refused_sizes) < _SIZES:

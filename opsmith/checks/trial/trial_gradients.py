@@ -57,12 +57,7 @@ def random_cotangents(trial: Trial, case: Case) -> list[Tensor]:
 
 
 def run_backward(
-    trial: Trial,
-    case: Case,
-    cotangents: Sequence[Tensor],
-    function: Any = None,
-    *,
-    alone: str = "",
+    trial: Trial, case: Case, cotangents: Sequence[Tensor], function: Any = None, *, alone: str = ""
 ) -> Backward:
     """Call the operator and differentiate its results.
 

@@ -62,8 +62,7 @@ def bench(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME",
-            help="Time only this contestant beside the reference; may be repeated.",
+            metavar="NAME", help="Time only this contestant beside the reference; may be repeated."
         ),
     ] = None,
     candidate: Annotated[
@@ -80,9 +79,7 @@ def bench(
     save: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE",
-            callback=in_a_folder,
-            help="Save the figures, for a later comparison.",
+            metavar="FILE", callback=in_a_folder, help="Save the figures, for a later comparison."
         ),
     ] = None,
     compare: Annotated[

@@ -145,13 +145,7 @@ def judge(
     try:
         key = read_key(sign, (spec, candidate), _ask_for_password) if sign is not None else None
         with output.progress(console) as progress:
-            verdict = reach_verdict(
-                spec,
-                candidate,
-                **options,
-                progress=progress,
-                on_row=table.add,
-            )
+            verdict = reach_verdict(spec, candidate, **options, progress=progress, on_row=table.add)
             table.flush()
         written = write_signed(verdict, verdict_file, key) if verdict_file is not None else []
     except Exception as error:

@@ -75,9 +75,7 @@ _FUNCTIONS = {"+": "add", "-": "sub", "*": "mul", "//": "div", "%": "mod"}
 
 
 def expression(
-    value: Expression,
-    dim: Callable[[str], str],
-    scalar: Callable[[str, int | None], str],
+    value: Expression, dim: Callable[[str], str], scalar: Callable[[str, int | None], str]
 ) -> str:
     """Return `value` as a C++ expression that throws on overflow and on division by zero.
 

@@ -193,7 +193,5 @@ def find_toolset(what: str) -> Toolset:
         MissingDependencyError: there is no compiler.
     """
     return Toolset(
-        compiler=find_compiler(what),
-        architecture=machine.architecture(),
-        paths=torch_paths(),
+        compiler=find_compiler(what), architecture=machine.architecture(), paths=torch_paths()
     )

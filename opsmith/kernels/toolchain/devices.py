@@ -137,11 +137,7 @@ DEVICES = {
         Device("xpu", "XPU", None, 14, "aoti_torch_device_type_xpu"),
         *(
             Device(
-                name,
-                "PrivateUse1",
-                "AutocastPrivateUse1",
-                12,
-                "aoti_torch_device_type_privateuse1",
+                name, "PrivateUse1", "AutocastPrivateUse1", 12, "aoti_torch_device_type_privateuse1"
             )
             for name in ("npu", "privateuseone")
         ),

@@ -19,11 +19,7 @@ from opsmith.system.scratch import scratch_folder
 
 
 def build_program(
-    name: str,
-    sources: Path,
-    settings: Mapping[str, str],
-    *,
-    include_dirs: Sequence[Path] = (),
+    name: str, sources: Path, settings: Mapping[str, str], *, include_dirs: Sequence[Path] = ()
 ) -> Path:
     """Build a program, or find it in the cache or in a release of opsmith.
 

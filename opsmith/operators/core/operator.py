@@ -127,11 +127,7 @@ class Operator(CustomOpDef, Generic[P, R]):
     explained = True
 
     def __init__(
-        self,
-        signature: Signature,
-        reference: Callable[P, R],
-        overload: OpOverload,
-        kernel: Kernel,
+        self, signature: Signature, reference: Callable[P, R], overload: OpOverload, kernel: Kernel
     ) -> None:
         # CustomOpDef.__init__ would define the operator a second time.
         functools.update_wrapper(self, reference)

@@ -281,10 +281,7 @@ class NativeKernel:
 
 
 def native_kernel(
-    operator: RegisteredOperator,
-    device: str,
-    source: object,
-    options: dict[str, Value],
+    operator: RegisteredOperator, device: str, source: object, options: dict[str, Value]
 ) -> NativeKernel:
     """Return the kernel that is compiled from a file, or is in a module of tvm-ffi.
 

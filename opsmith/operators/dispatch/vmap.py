@@ -12,14 +12,7 @@ from opsmith.errors import OpsmithError
 from opsmith.operators.core.arguments import describe
 from opsmith.operators.core.operator import Operator
 from opsmith.operators.dispatch.fake import check_size, empty_results
-from opsmith.signature import (
-    Bindings,
-    Result,
-    Signature,
-    TensorInfo,
-    TensorListType,
-    bind,
-)
+from opsmith.signature import Bindings, Result, Signature, TensorInfo, TensorListType, bind
 from opsmith.signature.calls import named
 from opsmith.signature.sizes.shapes import show_sizes
 from opsmith.signature.solving.folding import Fold, fold as fold_of

@@ -343,10 +343,7 @@ def _shim_digest() -> bytes:
 
 
 def write(
-    plans: Sequence[Plan],
-    more: Sequence[Path],
-    needed: Iterable[str],
-    folder: Path,
+    plans: Sequence[Plan], more: Sequence[Path], needed: Iterable[str], folder: Path
 ) -> list[dict[str, Any]]:
     """Copy the built libraries into the artifact.
 

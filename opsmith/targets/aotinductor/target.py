@@ -53,10 +53,7 @@ class AOTInductor(ModelTarget):
             by_operator=True,
         ),
         Option(
-            "calls",
-            "direct, or proxy: through PyTorch's dispatcher",
-            "direct",
-            ("direct", "proxy"),
+            "calls", "direct, or proxy: through PyTorch's dispatcher", "direct", ("direct", "proxy")
         ),
         Option("libraries", "further operator libraries that the model needs: paths", ""),
         Option("inductor", "settings of torch_inductor.settings(), as JSON", "{}"),

@@ -76,9 +76,5 @@ def _unit(source: KernelSource) -> Unit:
 def adapter(source: KernelSource) -> str:
     """Generate the source that connects a host with a kernel."""
     return adapters.source(
-        _TEMPLATE,
-        source.signature,
-        HOST,
-        strided=source.strided,
-        symbol=symbol(source.signature),
+        _TEMPLATE, source.signature, HOST, strided=source.strided, symbol=symbol(source.signature)
     )

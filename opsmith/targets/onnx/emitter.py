@@ -263,10 +263,7 @@ class Emitter(abc.ABC):
 
 
 def translate(
-    translation: OnnxTranslation,
-    emitter: Emitter,
-    operator: Operator,
-    arguments: Mapping[str, Any],
+    translation: OnnxTranslation, emitter: Emitter, operator: Operator, arguments: Mapping[str, Any]
 ) -> tuple[Any, ...]:
     """Write the nodes of one call.
 

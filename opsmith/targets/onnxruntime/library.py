@@ -284,12 +284,7 @@ class _Inference:
         element = self._chosen(owner.tensor_type) or str(type_)
         if isinstance(owner, Parameter) and owner.tensor_type and owner.tensor_type.shape is None:
             element = "type"
-        return {
-            "type": type_,
-            "characteristic": characteristic,
-            "lines": lines,
-            "element": element,
-        }
+        return {"type": type_, "characteristic": characteristic, "lines": lines, "element": element}
 
     def _size(self, dim: Fixed | Variadic) -> list[str]:
         match dim:
@@ -306,9 +301,7 @@ class _Inference:
         if set(expressions.names(value)) & set(self.signature.data_dependent):
             return ["sizes.push_back({});"]
         condition, text = " && ".join(self._known(value)) or "true", self._number(value)
-        return [
-            f"sizes.push_back({condition} ? ort::Size{{{text}, nullptr}} : ort::Size{{}});",
-        ]
+        return [f"sizes.push_back({condition} ? ort::Size{{{text}, nullptr}} : ort::Size{{}});"]
 
     @staticmethod
     def _known(value: Expression) -> list[str]:

@@ -59,11 +59,7 @@ class ExactReference(TorchDispatchMode):
     def _remember(self, whole: Array) -> None:
         if whole.values.numel():
             address = whole.values.untyped_storage().data_ptr()
-            self._known[address] = (
-                whole.values,
-                whole.residues.flatten(),
-                whole.doubts.flatten(),
-            )
+            self._known[address] = (whole.values, whole.residues.flatten(), whole.doubts.flatten())
 
     def array(self, value: Any) -> Array:
         """Return the numbers of a tensor, or of a number of the reference."""
@@ -78,9 +74,7 @@ class ExactReference(TorchDispatchMode):
         _, residues, doubts = self._memory(value)
         place = (value.shape, value.stride(), value.storage_offset())
         return Array(
-            value.detach(),
-            torch.as_strided(residues, *place),
-            torch.as_strided(doubts, *place),
+            value.detach(), torch.as_strided(residues, *place), torch.as_strided(doubts, *place)
         )
 
     def _memory(self, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -59,14 +59,7 @@ class Triton(Cpp):
         """Return the unit of the generated launches, which contain the compiled kernels."""
         found = configurations(self.kernel, self.served)
         archs = compiling.architectures()
-        key = key_of(
-            [
-                compiling.cache_key(self.kernel),
-                archs,
-                repr(found),
-                _TEMPLATE.read_text(),
-            ]
-        )
+        key = key_of([compiling.cache_key(self.kernel), archs, repr(found), _TEMPLATE.read_text()])
         name = f"{source.signature.name}_triton.cpp"
         launches = Generated(key, lambda: {name: render_launch(self.kernel, found, archs)})
         return replace(
