@@ -30,7 +30,13 @@ from opsmith.system.scratch import scratch_folder
 
 _log = logging.getLogger("opsmith")
 
+#: How often a library is compiled whose files are changed meanwhile: an editor saves now and then.
+_ATTEMPTS = 3
 _LIBRARY_SUFFIX = ".dylib" if platform.system() == "Darwin" else ".so"
+
+
+class _ChangedError(BuildError):
+    """A file was changed while it was compiled."""
 
 
 class LinkedWith(TypedDict):
@@ -98,8 +104,10 @@ class Recipe:
         brought = None if self.once_for is None else self._brought()
         if brought is not None:
             return brought
-        folder = self.folder()
-        return once(folder, lambda: object_cache.find(folder), lambda: _build(self, folder)).path
+        for _ in range(_ATTEMPTS - 1):
+            with contextlib.suppress(_ChangedError):
+                return self._built()
+        return self._built()
 
     def find(self) -> Path | None:
         """Return the library if `build` would find it in the cache, else `None`.
@@ -153,6 +161,10 @@ class Recipe:
             if isinstance(unit.source, Path) and not unit.source.is_file():
                 raise BuildError(f"{self.what}: there is no file {unit.source}")
         return cache_folder() / "libraries" / self.name / self.key()
+
+    def _built(self) -> Path:
+        folder = self.folder()
+        return once(folder, lambda: object_cache.find(folder), lambda: _build(self, folder)).path
 
     def _brought(self) -> Path | None:
         """Return the library that a release brings, if there is one, and it loads here."""
@@ -308,7 +320,8 @@ def _store_object(
     for path in included:
         # A time in the future means a wrong clock, not a change.
         if started < path.stat().st_mtime_ns <= time.time_ns():
-            raise BuildError(f"{recipe.what}: {path} was changed while it was compiled. Try again.")
+            changed = f"{recipe.what}: {path} was changed while it was compiled. Try again."
+            raise _ChangedError(changed)
     return object_cache.store(
         unit.folder(recipe.tools),
         f"{Path(unit.source).stem}.o",
