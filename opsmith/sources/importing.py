@@ -106,7 +106,10 @@ def import_operators(source: str) -> Imported:
         operator for operator in _everything() if operator not in before
     )
     if not operators:
-        raise LoadError(f"{source} declares no operator; declare one with @opsmith.op(...)")
+        advice = "declare one with @opsmith.op(...)"
+        if hasattr(module, "__path__"):
+            advice = f"name the files in it that do, or import them in {module.__file__}"
+        raise LoadError(f"{source} declares no operator; {advice}")
     return Imported(source, module, operators)
 
 

@@ -142,6 +142,14 @@ def test_a_folder(write, target):
     assert refused(target) == f"{target} is a folder; name a Python file; in it: op.py"
 
 
+@pytest.mark.parametrize("target", ["load_r", "load_r/"])
+def test_a_package_whose_modules_declare_operators_is_no_list_of_them(write, target):
+    write("load_r/op.py", DECLARATION, qualname="load_r::twice", name="twice", factor=2)
+    path = write("load_r/__init__.py", "")
+    advice = f"name the files in it that do, or import them in {path.resolve()}"
+    assert refused(target) == f"{target} declares no operator; {advice}"
+
+
 def test_the_folder_of_an_operator_is_its_file(write):
     write("load_q/load_q.py", DECLARATION, qualname="load_q::twice", name="twice", factor=2)
     write("load_q/test_load_q.py", "")
