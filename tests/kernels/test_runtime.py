@@ -33,7 +33,8 @@ def probed(build):
     [
         ("throw", "thrown on purpose"),
         ("throw int", "the kernel threw something that is not a std::exception"),
-        ("fail", "size 3 and 0.5 and text"),
+        ("fail", "size 3 and 0.5 and 2.5"),
+        ("fail in words", "texttrue"),
         ("bad_alloc", "out of memory"),
         ("no allocate", "the kernel returned without allocating the result 'out'"),
         (

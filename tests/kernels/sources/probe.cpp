@@ -9,7 +9,8 @@
 void probe(const opsmith::Context& ctx, const kernels_test::probe_args& a) {
   if (a.what == "throw") throw std::runtime_error("thrown on purpose");
   if (a.what == "throw int") throw 3;
-  if (a.what == "fail") ctx.fail("size ", a.N, " and ", 0.5, " and ", std::string("text"));
+  if (a.what == "fail") ctx.fail("size ", a.N, " and ", 0.5, " and ", opsmith::half(2.5f));
+  if (a.what == "fail in words") ctx.fail(std::string("text"), a.N == 3);
   if (a.what == "bad_alloc") throw std::bad_alloc();
   if (a.what == "no allocate") return;
   if (a.what == "wrong rank") a.out.allocate({1});

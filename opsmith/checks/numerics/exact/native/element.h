@@ -52,6 +52,12 @@ class Number : public Stored<kind> {
     }
   }
 
+  // For messages alone.
+  template <std::same_as<double> N>
+  constexpr explicit operator N() const {
+    return this->near();
+  }
+
   constexpr Number operator+() const { return *this; }
   constexpr Number operator-() const {
     const Packed own = this->packed();

@@ -29,6 +29,11 @@ class Part {
   Part(Value value) {
     write("%g", static_cast<double>(value));
   }
+  // A half, which would convert to bool.
+  template <typename Value>
+    requires(std::is_class_v<Value> && std::is_constructible_v<double, const Value&> &&
+             !std::floating_point<Value> && !std::convertible_to<Value, std::string_view>)
+  Part(const Value& value) : Part(static_cast<double>(value)) {}
   Part(const Part&) = delete;  // the text may be its own
 
   std::string_view text() const { return text_; }
