@@ -31,6 +31,7 @@ from opsmith.checks.trial.case_sampler import CaseSampler
 from opsmith.compat.torch_tracing import fake_mode
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import flatten, map_tensors
+from opsmith.operators.core.source_location import where_written
 from opsmith.signature.dtype_variables import fit
 from opsmith.system.stopwatch import spending
 
@@ -257,6 +258,8 @@ def explain_no_case(operator: Operator, settings: Settings, counts: CaseCounts) 
             "dimensions, each of any size. Declare what shapes fit together, as in "
             'Float[Tensor, "N K"] and Float[Tensor, "K M"], or give cases: register_cases.'
         )
+    if counts.refusal.startswith("NameError: "):
+        hint = f"No arguments change that: correct {where_written(operator.reference)}."
     if counts.refused:
         return f"{REFUSES_ALL}, the last with: {counts.refusal}\n{hint}"
     if settings.given:

@@ -247,6 +247,20 @@ def test_a_reference_that_refuses_everything_is_given_up_soon_and_that_is_said_o
     assert len(asked) == 200
 
 
+@opsmith.op("sampling::slips")
+def slips(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x * facto
+
+
+def test_a_slip_in_the_reference_is_not_told_as_arguments_that_do_not_fit():
+    (row,) = checks.run(slips, select=["dispatch"], isolate=False).rows
+    line = slips.reference.__code__.co_firstlineno
+    assert row.message == (
+        "the reference refuses every sampled case, the last with: NameError: name 'facto' is not "
+        f"defined\nNo arguments change that: correct {__file__}:{line}."
+    )
+
+
 def test_no_dtype_is_no_case():
     assert sampled(refuses, dtypes=()) == []
 
