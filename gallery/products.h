@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-#include "deform_conv2d/gemm.h"
+#include "gemm.h"
 #include "vectors.h"
 
 namespace gallery {

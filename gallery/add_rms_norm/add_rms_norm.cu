@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "../rms_norm/norm.cuh"
+#include "../norm.cuh"
 #include "add_rms_norm_backward.h"
 
 template <typename T>

@@ -116,7 +116,7 @@ bev_pool_v2.register_backward(bev_pool_v2_backward, grads={"depth": 0, "feat": 1
 
 @bev_pool_v2.register_cases
 def _cases(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
-    from gallery.bev_pool_v2.inputs import camera_case, cases  # whoever calls it needs no cameras
+    from .inputs import camera_case, cases  # whoever calls it needs no cameras
 
     yield from cases(dtype, seed)
     # A network on the road; its gradient takes the backward along.
@@ -126,7 +126,7 @@ def _cases(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
 
 @bev_pool_v2_backward.register_cases
 def _backward_cases(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
-    from gallery.bev_pool_v2.inputs import cases
+    from .inputs import cases
 
     generator = torch.Generator().manual_seed(seed)
     for case in cases(dtype, seed):

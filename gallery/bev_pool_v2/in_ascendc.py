@@ -6,7 +6,7 @@ Import it in place of ``bev_pool_v2.py`` where tensors may be on an NPU. Cores a
 at once, so the last bits of a sum depend on their order.
 """
 
-from gallery.bev_pool_v2.bev_pool_v2 import bev_pool_v2, bev_pool_v2_backward
+from .bev_pool_v2 import bev_pool_v2, bev_pool_v2_backward
 
 bev_pool_v2.register_kernel("npu", source="bev_pool_v2_npu.cpp", language="ascendc")
 bev_pool_v2_backward.register_kernel(

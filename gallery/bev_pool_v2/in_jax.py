@@ -17,8 +17,9 @@ import jax
 import jax.numpy as jnp
 
 import opsmith
-from gallery.bev_pool_v2.bev_pool_v2 import bev_pool_v2
-from gallery.bev_pool_v2.inputs import camera_case
+
+from .bev_pool_v2 import bev_pool_v2
+from .inputs import camera_case
 
 
 def scene(*, channels: int = 8, bins: int = 12) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from torch import Tensor
 from torch.library import wrap_triton
 
 import opsmith
-from gallery.bev_pool_v2 import bev_pool_v2 as declared
-from gallery.bev_pool_v2.inputs import cases
+
+from . import bev_pool_v2 as declared
+from .inputs import cases
 
 bev_pool_v2_triton = opsmith.op("bev::bev_pool_v2_triton", parallel_dims=("C",))(
     declared.bev_pool_v2.reference

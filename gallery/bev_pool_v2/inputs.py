@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gallery.bev_pool_v2.geometry import Grid, Ranks, frustum, lift, pool_ranks, surround_cameras
+from .geometry import Grid, Ranks, frustum, lift, pool_ranks, surround_cameras
 
 # BEVDet's grid for nuScenes: 102.4 m square in cells of 0.8 m, one layer of 8 m.
 NUSCENES = Grid((-51.2, -51.2, -5.0), (0.8, 0.8, 8.0), (128, 128, 1))

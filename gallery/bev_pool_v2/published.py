@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 
-from gallery.bev_pool_v2.bev_pool_v2 import bev_pool_v2 as operator
 from opsmith import ArgumentError
+
+from .bev_pool_v2 import bev_pool_v2 as operator
 
 
 def bev_pool_v2(

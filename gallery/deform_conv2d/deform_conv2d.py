@@ -8,9 +8,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 import opsmith
-from gallery.deform_conv2d.columns import corners, gather, groups_of, pixels_and_zero
-from gallery.deform_conv2d.inputs import backward_cases, cases
 from opsmith import Between
+
+from .columns import corners, gather, groups_of, pixels_and_zero
+from .inputs import backward_cases, cases
 
 Pair = tuple[int, int]
 Steps = Annotated[Pair, Between(1, None)]

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from gallery.deform_conv2d.deform_conv2d import deform_conv2d as operator
+from .deform_conv2d import deform_conv2d as operator
 
 
 def _pair(value: int | tuple[int, int]) -> tuple[int, int]:

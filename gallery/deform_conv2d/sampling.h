@@ -9,7 +9,7 @@
 #include <cstring>
 #include <limits>
 
-#include "gemm.h"
+#include "../gemm.h"
 #include "geometry.h"
 
 namespace deform {

@@ -11,7 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 import opsmith
-from gallery.deform_conv2d.deform_conv2d import deform_conv2d
+
+from .deform_conv2d import deform_conv2d
 
 
 @opsmith.adopt("torchvision::deform_conv2d", where=("M % groups == 0",))

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "../deform_conv2d/gemm.h"
+#include "../gemm.h"
 #include "../vectors.h"
 #include "sequences.h"
 

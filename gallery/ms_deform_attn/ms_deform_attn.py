@@ -8,8 +8,9 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 import opsmith
-from gallery.ms_deform_attn.inputs import cases
 from opsmith import Starts, Total
+
+from .inputs import cases
 
 
 @opsmith.op("vision::ms_deform_attn", autograd="reference", parallel_dims=("N", "Lq"))

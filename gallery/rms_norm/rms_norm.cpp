@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "norm.h"
+#include "../norm.h"
 #include "rms_norm_backward.h"
 
 template <typename T>

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "norm.cuh"
+#include "../norm.cuh"
 #include "rms_norm_backward.h"
 
 template <typename T>

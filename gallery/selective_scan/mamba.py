@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from gallery.selective_scan.selective_scan import selective_scan
+from .selective_scan import selective_scan
 
 
 def selective_scan_fn(

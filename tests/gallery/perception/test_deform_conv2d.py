@@ -437,7 +437,7 @@ class TestGemm:
         if request.param == "haswell" and " avx2 " not in Path("/proc/cpuinfo").read_text():
             pytest.skip("this machine has no AVX2")
         here = Path(__file__).parent
-        header = here.parents[2] / "gallery" / "deform_conv2d"
+        header = here.parents[2] / "gallery"
         library = tmp_path_factory.mktemp("gemm") / "gemm.so"
         options = ["-O3", f"-march={request.param}", "-std=c++20", "-shared", "-fPIC", "-Wall"]
         source = here / "gemm_entry.cpp"

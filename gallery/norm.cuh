@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "../reductions.cuh"
+#include "reductions.cuh"
 
 namespace norms {
 

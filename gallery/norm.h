@@ -10,7 +10,7 @@
 #include <span>
 #include <type_traits>
 
-#include "../vectors.h"
+#include "vectors.h"
 
 namespace norms {
 
