@@ -99,7 +99,7 @@ def narrow_index(trial: Trial) -> None:
     missing: list[str] = []
     for *large, fewer, few in large_calls(small, *_RANGES):
         # Samples fit the declaration; the author's cases may be right as they are alone.
-        if fewer is None or (small.origin and not kernel.is_right(few)):
+        if fewer is None or (small.origin and (few is None or kernel.wrong(few))):
             continue
         seen = ""
         for call in large:
@@ -172,18 +172,18 @@ class _Kernel:
             return False
         return True
 
-    def is_right(self, few: LargeCall | None) -> bool:
-        """Return whether the kernel is right for a call of the same kind with few elements."""
-        if few is None:
-            return False
+    def wrong(self, few: LargeCall) -> str:
+        """Return what is wrong in a call of the same kind with few elements; empty for nothing."""
         try:
             case = Case(self.trial.signature, few.values(100 * self.trial.settings.seed))
             truth = self.trial.truth(case)
             phase = Phase(seed=int(self.emulated), emulated=self.emulated)
             ((done,),) = memory_safety.call(self.trial, self.build, [case], [phase])
-        except (RefusedError, Failure, NoValue):
-            return False
-        return compare(done.tensors(), truth).problem is None
+        except (RefusedError, NoValue):
+            return "the reference refuses such a call with few elements"
+        except Failure:
+            return "it fails with few elements"
+        return "it is wrong with few elements" if compare(done.tensors(), truth).problem else ""
 
     def run(self, call: LargeCall, seed: int = 0) -> _Outcome:
         """Run a call, with values of a seed.
@@ -238,10 +238,11 @@ class _Kernel:
             untouched &= self.run(large, 1).untouched if untouched else set()
             untouched -= self.run(fewer, 1).untouched if untouched else set()
             what = f"nothing accesses {' and '.join(sorted(untouched))}" if untouched else ""
-        if what and (few is None or self.is_right(few)):
+        wrong = self.wrong(few) if what and few is not None else ""
+        if what and not wrong:
             raise Failure(_message(what, large, fewer), code="OPS-SIZE-NARROW")
         if what or len(found.untouched) == sum(n >= _VAST_BYTES for n in bytes_of(large)):
-            raise _NothingSeenError("it is wrong with few elements" if what else "nothing is read")
+            raise _NothingSeenError(wrong or "nothing is read")
 
 
 def _message(what: str, large: LargeCall, fewer: LargeCall) -> str:
