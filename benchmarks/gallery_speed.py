@@ -255,6 +255,67 @@ def mamba_layer(dtype: torch.dtype) -> tuple[Any, ...]:
     return u, delta, A, B, C, torch.ones(1536), z, torch.randn(1536) - 4
 
 
+def flash_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """PyTorch's own, which has heads before tokens."""
+    heads_first = (one.transpose(1, 2) for one in (query, key, value))
+    return functional.scaled_dot_product_attention(
+        *heads_first, is_causal=True, enable_gqa=True
+    ).transpose(1, 2)
+
+
+def ours_flash_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    from gallery.flash_attention.flash_attention import flash_attention
+
+    means: Tensor = flash_attention(query, key, value, query.shape[-1] ** -0.5, True)[0]
+    return means
+
+
+def paged_attention(
+    query: Tensor, keys: Tensor, values: Tensor, pages: Tensor, lengths: Tensor, scale: float
+) -> Tensor:
+    """Gather the pages, and attend by PyTorch's own."""
+    tokens = pages.shape[1] * keys.shape[1]
+    gathered = (one[pages].flatten(1, 2).transpose(1, 2) for one in (keys, values))
+    there = (torch.arange(tokens) < lengths[:, None])[:, None, None]
+    return functional.scaled_dot_product_attention(
+        query[:, :, None], *gathered, attn_mask=there, scale=scale, enable_gqa=True
+    ).squeeze(2)
+
+
+def cache(dtype: torch.dtype) -> tuple[Any, ...]:
+    """16 sequences of up to 2,048 tokens in pages of 16: 32 heads, 8 of keys, 128 columns."""
+    keys, values = torch.randn(2, 2048, 16, 8, 128, dtype=dtype)
+    pages = torch.randperm(2048)[: 16 * 128].reshape(16, 128).int()
+    lengths = torch.randint(512, 2048, (16,)).int()
+    return torch.randn(16, 32, 128, dtype=dtype), keys, values, pages, lengths, 128**-0.5
+
+
+def int4_linear(
+    x: Tensor, packed: Tensor, scales: Tensor, own: Tensor, own_scales: Tensor
+) -> Tensor:
+    """PyTorch's own, whose weights are packed in another order, and have zero points."""
+    group = x.shape[1] // scales.shape[1]
+    product: Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(x, own, group, own_scales)
+    return product
+
+
+def ours_int4_linear(x: Tensor, packed: Tensor, scales: Tensor, *_: Tensor) -> Tensor:
+    from gallery.int4_linear.int4_linear import int4_linear
+
+    product: Tensor = int4_linear(x, packed, scales)
+    return product
+
+
+def quantised(dtype: torch.dtype) -> tuple[Any, ...]:
+    """One token, a layer of 4,096 by 11,008, groups of 128 weights; for both ways to pack them."""
+    weight = torch.randint(16, (11008, 4096), dtype=torch.int32)
+    scales = (torch.rand(11008, 32) / 100).to(dtype)
+    packed = (weight[:, ::2] | weight[:, 1::2] << 4).to(torch.uint8)
+    own = torch.ops.aten._convert_weight_to_int4pack_for_cpu(weight, 1)
+    own_scales = torch.stack((scales.T, torch.zeros_like(scales.T)), 2).contiguous()
+    return torch.randn(1, 4096, dtype=dtype), packed, scales, own, own_scales
+
+
 def normal(*shapes: tuple[int, ...]) -> Callable[[torch.dtype], tuple[Any, ...]]:
     return lambda dtype: tuple(torch.randn(shape, dtype=dtype) for shape in shapes)
 
@@ -294,6 +355,28 @@ CONTESTS = {
         (0, 1),
         passes_once=False,
         multiply_adds=2048 * 1024 * 1408,
+    ),
+    "flash_attention": Contest(
+        "512 causal queries, 16 heads, 4 of keys, 64 columns",
+        flash_attention,
+        normal((1, 512, 16, 64), (1, 512, 4, 64), (1, 512, 4, 64)),
+        (0, 1, 2),
+        passes_once=False,
+        ours=ours_flash_attention,
+        multiply_adds=16 * 512 * 512 * 64,
+    ),
+    "paged_attention": Contest(
+        "16 sequences of 512 to 2,048 tokens, 32 heads, 8 of keys",
+        paged_attention,
+        cache,
+        passes_once=False,
+    ),
+    "int4_linear": Contest(
+        "1 token, 4,096 by 11,008, groups of 128",
+        int4_linear,
+        quantised,
+        passes_once=False,
+        ours=ours_int4_linear,
     ),
     "voxelize": Contest("120,000 points, pillars of 0.16 m", voxelize, cloud),
     "moe_gating": Contest(
