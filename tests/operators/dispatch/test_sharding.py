@@ -196,8 +196,10 @@ def test_what_no_rule_fits_is_redistributed() -> None:
         torch.testing.assert_close(whole(result), scaled(x, w))
 
 
-def test_an_operator_that_writes_writes_into_its_shards() -> None:
-    x, y = tensors((5, 4), (5, 4))
+# What a rank is sent of five columns is no contiguous part of what it was sent.
+@pytest.mark.parametrize("columns", [4, 5])
+def test_an_operator_that_writes_writes_into_its_shards(columns: int) -> None:
+    x, y = tensors((5, columns), (5, columns))
     with ranks(4) as mesh:
         for placement in (Shard(0), Shard(1), R):
             dx = distribute_tensor(x.clone(), mesh, [placement])
@@ -205,6 +207,22 @@ def test_an_operator_that_writes_writes_into_its_shards() -> None:
             write(dx, distribute_tensor(y, mesh, [R]))
             assert dx.placements == (placement,)
             torch.testing.assert_close(whole(dx), 2 * x + y)
+
+
+def test_a_list_that_is_written_is_written_in_its_placements() -> None:
+    @opsmith.op("sharding::write_all", mutates_args=("xs",), parallel_dims=("N",))
+    def write_all(xs: list[Float[Tensor, "N C"]]) -> None:
+        for x in xs:
+            x.mul_(2)
+
+    x, y = tensors((5, 3), (5, 3))
+    with ranks(2) as mesh:
+        given = [
+            distribute_tensor(x, mesh, [Shard(1)]),
+            distribute_tensor(y, mesh, [Shard(0)]),
+        ]
+        write_all(given)
+        torch.testing.assert_close([whole(one) for one in given], [2 * x, 2 * y])
 
 
 def test_lists_absent_tensors_and_several_results_are_sharded() -> None:

@@ -84,12 +84,9 @@ def takes_dtensors(operator: Operator, args: Sequence[object], kwargs: Arguments
     kind = getattr(sys.modules.get(DTENSORS), "DTensor", None)
     if kind is None:
         return False
-    for value in (*args, *kwargs.values()):
-        many = value if isinstance(value, MANY) else (value,)
-        for item in many:
-            if isinstance(item, kind):
-                return not has_strategy(operator.overload)
-    return False
+    every = (*args, *kwargs.values())
+    each = (item for value in every for item in (value if isinstance(value, MANY) else (value,)))
+    return any(isinstance(item, kind) for item in each) and not has_strategy(operator.overload)
 
 
 def call_on_parts(operator: Operator, args: Sequence[object], kwargs: Arguments) -> object:
@@ -112,8 +109,10 @@ def call_on_parts(operator: Operator, args: Sequence[object], kwargs: Arguments)
     local, moved = _to_parts(operator, arguments, mesh, chosen)
     positional, keywords = operator.split(local)
     returned = calling.get()(operator.overload, positional, keywords)
+    given, own = dict(every_tensor_in(arguments)), dict(every_tensor_in(local))
     for name, part in moved.items():
-        _write_back(operator, name, arguments[name], part)
+        part.to_local().copy_(own[name])  # which is a contiguous copy of some parts
+        _write_back(operator, name, given[name], part)
     return _from_parts(operator, returned, mesh, chosen, arguments, bindings)
 
 
