@@ -41,7 +41,7 @@ def rope(
         Su et al. 2021, RoFormer (arXiv:2104.09864). vLLM's ``rotary_embedding`` has the same two
         forms, by ``is_neox_style``.
     """
-    return _rotated(x, cos[positions].unsqueeze(-2), sin[positions].unsqueeze(-2), interleaved)
+    return _rotated(x, cos[positions[..., None]], sin[positions[..., None]], interleaved)
 
 
 @opsmith.op(
@@ -66,7 +66,7 @@ def rope_backward(
     Returns:
         The gradient of `x`.
     """
-    return _rotated(grad, cos[positions].unsqueeze(-2), -sin[positions].unsqueeze(-2), interleaved)
+    return _rotated(grad, cos[positions[..., None]], -sin[positions[..., None]], interleaved)
 
 
 def _rotated(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:

@@ -62,9 +62,9 @@ def by_reference(
 def _decides_by_values(operator: Operator, error: RuntimeError) -> str:
     return (
         f'{operator.name}: declared with autograd="reference", which torch.compile traces, and its '
-        "reference branches on values of its arguments, which a trace does not have"
-        f"{line_of(error, operator.reference)}. Declare its backward as an operator of its own, "
-        "which is not traced into, and name it by register_backward."
+        "reference reads values of its arguments, to branch or as an index of no dimensions, which "
+        f"a trace does not have{line_of(error, operator.reference)}. Declare its backward as an "
+        "operator of its own, which is not traced into, and name it by register_backward."
     )
 
 

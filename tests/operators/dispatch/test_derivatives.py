@@ -389,7 +389,8 @@ def test_a_compiled_gradient_of_a_reference_that_reads_values_says_where_and_wha
     compiled = torch.compile(first_rows, fullgraph=True, backend="aot_eager")
     place = r"\(\S*test_derivatives.py:\d+\)"
     message = (
-        f"branches on values of its arguments, which a trace does not have {place}. Declare its"
+        "reads values of its arguments, to branch or as an index of no dimensions, which a trace "
+        f"does not have {place}. Declare its"
     )
     with pytest.raises(Exception, match=message):
         compiled(x, count).sum().backward()
