@@ -154,18 +154,19 @@ void look(const Watched& watched, Granule& granule, const Access& one, uint32_t 
     if (one.kind == Kind::cached && last.time >= s.launched) stop_cached(watched, one, last);
     if (!may_meet(last, one.kind) && !is_ordered(last, since)) meet(watched, one, last, true);
   }
-  const uint32_t me = stamped_thread();
-  Stamp stamp;
-  stamp.thread = me;
-  stamp.time = s.time;
-  stamp.place = offset_of(one.place);
-  stamp.bytes = mask;
-  stamp.kind = static_cast<uint32_t>(one.kind);
+  Stamp stamp{stamped_thread(), s.time, offset_of(one.place), mask,
+              static_cast<uint32_t>(one.kind)};
+  const auto mine = [&](const Stamp& own) {
+    return own.time >= since && own.thread == stamp.thread && own.kind == stamp.kind;
+  };
   if (reads) {
-    Stamp& first = granule.reads[0];
-    const bool free = first.time < since || (first.thread == me && first.kind == stamp.kind);
-    if (free && first.time >= since) stamp.bytes |= first.bytes;
-    granule.reads[free ? 0 : 1] = stamp;
+    // Bytes that this thread read before it last waited keep their time: others may write them now.
+    auto& [first, second] = granule.reads;
+    const bool more = mine(first) && first.time != s.time && (first.bytes & ~mask) != 0;
+    if (more && mine(second) && second.time != s.time) first = second;
+    Stamp& read = more || (first.time >= since && !mine(first)) ? second : first;
+    if (mine(read) && read.time == s.time) stamp.bytes |= read.bytes;
+    read = stamp;
     return;
   }
   for (const Stamp& read : granule.reads) {
@@ -175,9 +176,7 @@ void look(const Watched& watched, Granule& granule, const Access& one, uint32_t 
     }
     if (!may_meet(read, one.kind) && !is_ordered(read, since)) meet(watched, one, read, false);
   }
-  if (last.time >= since && last.thread == me && last.kind == stamp.kind && last.time == s.time) {
-    stamp.bytes |= last.bytes;
-  }
+  if (mine(last) && last.time == s.time) stamp.bytes |= last.bytes;
   granule.write = stamp;
   granule.known = known | mask;
   granule.known_time = std::max(known_since, granule.known_time);

@@ -84,6 +84,7 @@ FAULTS = {
         "a race: thread .* of shared memory 'sums'",
     ),
     "shared_memory_used_again": (200, turned, "CUDA-RACE", "a race: .* shared memory 'tile'"),
+    "half_of_a_word_written": (200, turned, "CUDA-RACE", "a race: .* shared memory 'tile'"),
     "barrier_in_a_branch": (
         100,
         turned,

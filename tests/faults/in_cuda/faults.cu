@@ -56,6 +56,27 @@ SCALE(shared_memory_used_again) {
   }
 }
 
+// Behind the second barrier, one thread reads half of a word, and another one writes the other
+// half.
+SCALE(half_of_a_word_written) {
+  __shared__ ushort2 tile[kThreads];
+  const int first = blockIdx.x * kThreads, i = first + threadIdx.x;
+  const int count = min(kThreads, n - first), other = count - 1 - threadIdx.x;
+  if (i < n) {
+    const unsigned bits = __float_as_uint(x[i]);
+    tile[threadIdx.x] = make_ushort2(bits & 0xffff, bits >> 16);
+  }
+  __syncthreads();
+  const unsigned high = i < n ? tile[other].y : 0;
+  const unsigned before = i < n ? tile[other].x : 0;
+  if constexpr (!kWrong) __syncthreads();
+  if (i < n) {
+    tile[threadIdx.x].y = 0;  // FAULT
+    const unsigned low = tile[other].x;
+    out[i] = low == before ? __uint_as_float(high << 16 | low) : 0;
+  }
+}
+
 SCALE(barrier_in_a_branch) {
   __shared__ float tile[kThreads];
   const int first = blockIdx.x * kThreads, i = first + threadIdx.x;
@@ -375,6 +396,7 @@ void faulty(const opsmith::Context& ctx, const cuda_faults::faulty_args& a) {
   RUN(no_barrier, blocks, kThreads, 0)
   RUN(no_barrier_between_steps, 1, kThreads, 0)
   RUN(shared_memory_used_again, 1, kThreads, 0)
+  RUN(half_of_a_word_written, blocks, kThreads, 0)
   RUN(barrier_in_a_branch, blocks, kThreads, 0)
   RUN(return_before_barrier, blocks, kThreads, 0)
   RUN(two_barriers, 1, kThreads, 0)
