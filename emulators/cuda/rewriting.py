@@ -63,7 +63,9 @@ def _launches(code: OwnCode) -> Iterator[Edit]:
         if function is None or arguments is None:
             continue
         kernel = " ".join(code.of(function).split())
-        address = kernel if _is_one_function(code, function) else "nullptr"
+        # A function of a header may have the kernel's name, as write(2) may.
+        wanted = "cudaFuncSetAttribute" in code.text and _is_one_function(code, function)
+        address = kernel if wanted else "nullptr"
         # The device may not read a variable of the host's that holds the kernel.
         held = _is_variable(code, function)
         capture = f", opsmith_kernel = {kernel}" if held else ""

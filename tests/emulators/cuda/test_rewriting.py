@@ -77,13 +77,15 @@ def test_an_argument_that_is_null_stays_a_pointer(tmp_path):
     assert "".join(result.split()).endswith(",nullptr,g(nullptr),NULLS);h(__null);")
 
 
-def test_a_kernel_beside_a_function_of_its_name_has_no_address(tmp_path):
+def test_a_kernel_has_an_address_where_it_is_asked_for_and_no_other_function_has_its_name(tmp_path):
     kernel = "__global__ void f(int n) {}\n"
     launch = "void g() { f<<<1, 2>>>(3); }\n"
-    assert '.run("f", f, ' in rewritten(tmp_path, kernel + launch)
-    assert '.run("f", nullptr, ' in rewritten(
-        tmp_path, f"{kernel}void f(int n, int m) {{}}\n{launch}"
-    )
+    asked = "void h() { cudaFuncSetAttribute(f, kMost, 9); }\n"
+    assert '.run("f", f, ' in rewritten(tmp_path, kernel + launch + asked)
+    overload = "void f(int n, int m) {}\n"
+    assert '.run("f", nullptr, ' in rewritten(tmp_path, kernel + overload + launch + asked)
+    # A header may have a function of that name, as unistd.h has read and write.
+    assert '.run("f", nullptr, ' in rewritten(tmp_path, kernel + launch)
 
 
 def test_lines_stay_where_they_were(tmp_path):
