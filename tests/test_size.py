@@ -22,9 +22,10 @@ PRODUCTS = re.compile(
     r"|opsmith/targets/(?!exporting/)\w+/|opsmith/kernels/languages/emulated_\w+/"
     r"|opsmith/kernels/(languages|include/opsmith)/tvm_ffi\."
     r"|opsmith/cli/commands/(adopt|bench|check|emulate|explain|judge|wheel)\.py"
+    r"|opsmith/cli/product_options\.py"
 )
 #: The most lines that all else may have, the core.
-MOST_OF_CORE = 37_227
+MOST_OF_CORE = 37_210
 _KINDS = {
     ".py": "Python",
     ".pyi": "Python",

@@ -40,20 +40,4 @@ Files = Annotated[
 Debug = Annotated[
     bool, typer.Option("--debug", callback=_set_debug, help="Show the traceback of an error.")
 ]
-Verbose = Annotated[
-    bool,
-    typer.Option(
-        "--verbose", "-v", help="Show all notes, and all failures, each with its case as Python."
-    ),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout instead of a table.")]
-AsPage = Annotated[
-    Path | None,
-    typer.Option(metavar="OUT.html", callback=in_a_folder, help="Also write the report as a page."),
-]
-AsJunit = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="OUT.xml", callback=in_a_folder, help="Also write the report as JUnit's XML."
-    ),
-]

@@ -9,6 +9,7 @@ import typer
 
 from opsmith.cli import output
 from opsmith.cli.options import Debug, in_a_folder
+from opsmith.cli.product_options import Modules
 from opsmith.errors import OpsmithError
 
 app = typer.Typer()
@@ -43,15 +44,7 @@ def adopt(
             "if omitted.",
         ),
     ] = None,
-    modules: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--import",
-            metavar="MODULE",
-            help="Module that defines it; by default the package that its namespace names. "
-            "May be repeated.",
-        ),
-    ] = None,
+    modules: Modules = None,
     out: Annotated[
         Path | None,
         typer.Option(

@@ -8,6 +8,7 @@ import typer
 
 from opsmith.cli import output
 from opsmith.cli.options import AsJson, Debug, Files, in_a_folder
+from opsmith.cli.product_options import Candidate
 
 app = typer.Typer()
 
@@ -65,13 +66,7 @@ def bench(
             metavar="NAME", help="Time only this contestant beside the reference; may be repeated."
         ),
     ] = None,
-    candidate: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="KERNELS.py",
-            help="File that registers kernels; only other processes import it.",
-        ),
-    ] = None,
+    candidate: Candidate = None,
     rounds: Annotated[int, typer.Option(min=1, help="How often each contestant is timed.")] = 15,
     seconds: Annotated[
         float, typer.Option(min=0, help="Time limit for the rounds of one size, in seconds.")

@@ -12,8 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from opsmith.cli import extra, output
-from opsmith.cli.options import AsJson, AsJunit, AsPage, Debug, Files, Verbose
+from opsmith.cli import extra, options, output, product_options
 from opsmith.errors import no_such
 from opsmith.system.text import wrapped
 
@@ -134,7 +133,7 @@ def _checked(files: list[str], spec: str | None, modules: list[str]) -> list[Any
 @app.command(cls=_Check, epilog=_EPILOG)
 def check(
     ctx: typer.Context,
-    files: Files,
+    files: options.Files,
     spec: Annotated[
         str | None,
         typer.Option(
@@ -143,15 +142,7 @@ def check(
             "(torchvision::nms).",
         ),
     ] = None,
-    import_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--import",
-            metavar="MODULE",
-            help="Module that defines these operators; by default the package that their namespace "
-            "names. May be repeated.",
-        ),
-    ] = None,
+    import_: product_options.Modules = None,
     select: Annotated[
         list[str] | None,
         typer.Option("--check", metavar="NAME,…", help="Run only these checks; may be repeated."),
@@ -196,14 +187,7 @@ def check(
             help="How many checks may run side by side; as many as there are cores by default.",
         ),
     ] = None,
-    ray: Annotated[
-        str,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Check each operator on some machine of a cluster of Ray: auto, HOST:PORT, or "
-            "local.",
-        ),
-    ] = "",
+    ray: product_options.Ray = "",
     seed: Annotated[
         int | None,
         typer.Option(
@@ -218,21 +202,8 @@ def check(
             help="How many cases a check samples.",
         ),
     ] = None,
-    seconds: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            help="Sampling budget of each check, in seconds; beyond it, the check is cut short.",
-        ),
-    ] = 60.0,
-    time_limit: Annotated[
-        float,
-        typer.Option(
-            min=0.1,
-            help="The seconds that one call may take before it counts as hung; compilers get a "
-            "few times as long.",
-        ),
-    ] = 60.0,
+    seconds: product_options.Seconds = 60.0,
+    time_limit: product_options.TimeLimit = 60.0,
     warp: Annotated[
         int,
         typer.Option(
@@ -248,9 +219,7 @@ def check(
             help="Let a check pass that ran out of time before it had tried enough cases.",
         ),
     ] = False,
-    first: Annotated[
-        bool, typer.Option("--first", help="End with the first failure of each operator.")
-    ] = False,
+    first: product_options.First = False,
     timings: Annotated[
         bool,
         typer.Option(
@@ -259,16 +228,16 @@ def check(
             "calls, compilers, starting processes, waiting for others.",
         ),
     ] = False,
-    verbose: Verbose = False,
-    as_json: AsJson = False,
-    report: AsPage = None,
-    junit: AsJunit = None,
+    verbose: product_options.Verbose = False,
+    as_json: options.AsJson = False,
+    report: product_options.AsPage = None,
+    junit: product_options.AsJunit = None,
     list_: Annotated[
         bool,
         typer.Option("--list", callback=_print_checks, is_eager=True, help="Name every check."),
     ] = False,
     json_schema: Annotated[bool, output.schema_option("opsmith.checks.report.json_junit")] = False,
-    debug: Debug = False,
+    debug: options.Debug = False,
 ) -> None:
     """Build, then compare everything derived from a declaration with its reference.
 

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from opsmith.cli import output
-from opsmith.cli.options import AsJson, AsJunit, AsPage, Debug, Verbose, in_a_folder
+from opsmith.cli import options, output, product_options
 
 app = typer.Typer()
 
@@ -25,13 +24,7 @@ def judge(
             "FlashInfer; or a folder of them, whose NAME.json is for NAME.py of --candidates.",
         ),
     ],
-    candidate: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="KERNELS.py",
-            help="File that registers their kernels; this process never imports it.",
-        ),
-    ] = None,
+    candidate: product_options.Candidate = None,
     candidates: Annotated[
         Path | None,
         typer.Option(
@@ -46,18 +39,12 @@ def judge(
             "--ray as many as there are processors.",
         ),
     ] = None,
-    ray: Annotated[
-        str,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Judge a folder on the machines of a cluster of Ray: auto, HOST:PORT, or local.",
-        ),
-    ] = "",
+    ray: product_options.Ray = "",
     results: Annotated[
         Path | None,
         typer.Option(
             metavar="OUT.jsonl",
-            callback=in_a_folder,
+            callback=options.in_a_folder,
             help="Also keep the lines of a folder here, and judge nothing again that has one.",
         ),
     ] = None,
@@ -65,12 +52,8 @@ def judge(
         int | None, typer.Option(help="Seed for sampling; by default a fresh one.")
     ] = None,
     examples: Annotated[int, typer.Option(min=1, help="How many cases a check samples.")] = 60,
-    seconds: Annotated[
-        float, typer.Option(min=0, help="Sampling budget of each check, in seconds.")
-    ] = 60.0,
-    time_limit: Annotated[
-        float, typer.Option(min=0.1, help="The seconds that one call may take.")
-    ] = 60.0,
+    seconds: product_options.Seconds = 60.0,
+    time_limit: product_options.TimeLimit = 60.0,
     deadline: Annotated[
         float, typer.Option(min=1, help="The seconds that all calls may take together.")
     ] = 3600.0,
@@ -80,19 +63,17 @@ def judge(
             "--trust-candidate", help="Run the candidate even if the machine has no sandbox."
         ),
     ] = False,
-    first: Annotated[
-        bool, typer.Option("--first", help="End with the first failure of each operator.")
-    ] = False,
-    verbose: Verbose = False,
-    as_json: AsJson = False,
-    report: AsPage = None,
-    junit: AsJunit = None,
+    first: product_options.First = False,
+    verbose: product_options.Verbose = False,
+    as_json: options.AsJson = False,
+    report: product_options.AsPage = None,
+    junit: product_options.AsJunit = None,
     verdict_file: Annotated[
         Path | None,
         typer.Option(
             "--verdict",
             metavar="OUT.json",
-            callback=in_a_folder,
+            callback=options.in_a_folder,
             help="Also write the verdict as JSON.",
         ),
     ] = None,
@@ -102,7 +83,7 @@ def judge(
             metavar="KEY", help="Sign it with this secret key of minisign: OUT.json.minisig."
         ),
     ] = None,
-    debug: Debug = False,
+    debug: options.Debug = False,
 ) -> None:
     """Judge untrusted kernels; the process that reaches the verdict never runs their code.
 
@@ -123,7 +104,7 @@ def judge(
         raise typer.BadParameter(f"{spec} is a folder: name that of the candidates by --candidates")
     if sign is not None and verdict_file is None:
         raise typer.BadParameter("--sign signs a file: name it by --verdict OUT.json")
-    options: dict[str, Any] = {
+    asked: dict[str, Any] = {
         "seed": seed,
         "examples": examples,
         "seconds": seconds,
@@ -133,8 +114,8 @@ def judge(
         "first": first,
     }
     if candidate is None:
-        options |= {"jobs": jobs, "ray": ray, "results": results}
-        raise typer.Exit(_judge_folder(spec, candidates, debug, options))
+        asked |= {"jobs": jobs, "ray": ray, "results": results}
+        raise typer.Exit(_judge_folder(spec, candidates, debug, asked))
     prestart.begin_candidates()
     with uncollected(), status("importing PyTorch"):
         from opsmith.checks.report.table import Table, show_ending
@@ -145,7 +126,7 @@ def judge(
     try:
         key = read_key(sign, (spec, candidate), _ask_for_password) if sign is not None else None
         with output.progress(console) as progress:
-            verdict = reach_verdict(spec, candidate, **options, progress=progress, on_row=table.add)
+            verdict = reach_verdict(spec, candidate, **asked, progress=progress, on_row=table.add)
             table.flush()
         written = write_signed(verdict, verdict_file, key) if verdict_file is not None else []
     except Exception as error:
@@ -173,7 +154,7 @@ def _ask_for_password() -> str:
     return str(typer.prompt("Password of the key", hide_input=True, err=True))
 
 
-def _judge_folder(spec: Path, folder: Path | None, debug: bool, options: dict[str, Any]) -> int:
+def _judge_folder(spec: Path, folder: Path | None, debug: bool, asked: dict[str, Any]) -> int:
     """Judge every Python file in a folder, and return the exit code."""
     from opsmith.judge.service import CODES, judge_all
 
@@ -193,11 +174,11 @@ def _judge_folder(spec: Path, folder: Path | None, debug: bool, options: dict[st
     stdout, say = sys.stdout, cache(output.say)  # every process of a machine says the same
     try:
         for one, judged in stated:
-            for said in judge_all(one, judged, say=say, **options):
+            for said in judge_all(one, judged, say=say, **asked):
                 outcomes[said["outcome"]] += 1
                 print(json.dumps(said), file=stdout, flush=True)
     except KeyboardInterrupt:
-        rest = "; the same command judges the rest" if options["results"] is not None else ""
+        rest = "; the same command judges the rest" if asked["results"] is not None else ""
         output.say_error(f"interrupted; {outcomes.total()} of {len(files)} are judged{rest}")
         return 130
     except Exception as error:
