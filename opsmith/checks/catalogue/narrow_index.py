@@ -234,7 +234,9 @@ class _Kernel:
         what = str(found.fault or "")
         if found.fault is None:
             # Values may decide what is accessed: others must leave the same out.
-            untouched = found.untouched - other.untouched
+            sizes = zip(fewer.shapes, bytes_of(fewer), strict=False)
+            unseen = {f"argument '{name}'" for name, size in sizes if size < _VAST_BYTES}
+            untouched = found.untouched - other.untouched - unseen
             untouched &= self.run(large, 1).untouched if untouched else set()
             untouched -= self.run(fewer, 1).untouched if untouched else set()
             what = f"nothing accesses {' and '.join(sorted(untouched))}" if untouched else ""

@@ -241,6 +241,20 @@ def test_a_right_kernel_of_unusual_form_passes(file):
     assert found.status == "passed", found.explain()
 
 
+def taken(
+    x: Float32[Tensor, "A B C D"],
+    y: Float32[Tensor, "A B C 3"],
+    take: Annotated[Int32[Tensor, "1"], Between(0, 0)],
+) -> Float32[Tensor, "3"]:
+    return x.new_zeros(3)
+
+
+def test_a_tensor_that_is_vast_in_the_large_call_alone_may_be_left_out_in_both():
+    found = row(registered("taken.cpp", taken))
+    assert found.status == "not applicable", found.explain()
+    assert "nothing is read" in found.explain()
+
+
 UNUSUAL_CUDA = ["last_block.cu", "queue.cu", "fixed_grid.cu", "two_passes.cu", "idle_blocks.cu"]
 
 
