@@ -38,9 +38,10 @@ from opsmith.signature.parameters import TensorListType
 from opsmith.signature.solving.fitting import Fitting
 
 #: Each phase has its own order, and its own initial memory: NaN and -1, the largest numbers, large
-#: negative numbers.
+#: negative numbers. In the second, tensors begin at a page, for kernels that look for alignment.
 _PHASES = tuple(
-    Phase(seed=seed, fill=fill, emulated=True) for seed, fill in ((1, 0xFF), (2, 0x7F), (3, 0xFE))
+    Phase(seed=seed, fill=fill, emulated=True, at_end=seed != 2)
+    for seed, fill in ((1, 0xFF), (2, 0x7F), (3, 0xFE))
 )
 _LAUNCHES = Phase(emulated=True, launches_only=True)
 _SECONDS = 120.0

@@ -98,7 +98,8 @@ class Phase:
         if self.together:
             return "called by two threads at once"
         if self.emulated:
-            return f"with blocks and threads in order {self.seed}"
+            begin = "" if self.at_end else ", and tensors that begin at a page"
+            return f"with blocks and threads in order {self.seed}{begin}"
         if not self.seed:
             return "called alone"
         if self.threads == 1:
@@ -283,8 +284,7 @@ def _request(
     parts.append(struct.pack("<I", len(cases)))
     for arguments in cases:
         parts.append(struct.pack("<I", len(signature.parameters)))
-        for parameter in signature.parameters:
-            parts.append(_argument(parameter, arguments[parameter.name]))
+        parts += [_argument(one, arguments[one.name]) for one in signature.parameters]
     return b"".join(parts)
 
 

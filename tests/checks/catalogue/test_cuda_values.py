@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from alone import row_alone
 from jaxtyping import Float16, Float32
 from torch import Tensor
 
@@ -132,3 +133,38 @@ def test_a_long_sum_that_is_kept_in_half_precision_is_found(tmp_path, kept_in):
     (row,) = (row for row in report.rows if row.check == "cuda-on-cpu")
     expected = ("failed", "OPS-VALUE-ACCUMULATION") if kept_in == "__half" else ("passed", "")
     assert (row.status, row.code) == expected, row.explain()
+
+
+VECTORS = """
+#include "vectors.h"
+#include <opsmith/cuda.h>
+__global__ void take(const float* x, float* out, int n, bool aligned) {
+  const int i = blockIdx.x * 64 + threadIdx.x, many = aligned ? n / 4 : 0;
+  if (i < many) reinterpret_cast<float4*>(out)[i] = reinterpret_cast<const float4*>(x)[i];
+  if (!TAIL && aligned) return;
+  for (int rest = 4 * many + i; rest < n; rest += gridDim.x * 64) out[rest] = x[rest];
+}
+void vectors(const opsmith::Context& ctx, const cuda_values::vectors_args& a) {
+  const int n = static_cast<int>(a.N);
+  if (n == 0) return;
+  const auto from = reinterpret_cast<uintptr_t>(a.x.data());
+  const bool aligned = (from | reinterpret_cast<uintptr_t>(a.out.data())) % 16 == 0;
+  opsmith::launch(ctx, take, (n + 63) / 64, 64, 0, a.x.data(), a.out.data(), n, aligned);
+}
+OPSMITH_KERNEL(cuda_values, vectors, cuda)
+"""
+
+
+@pytest.mark.slow(cases=2)
+@pytest.mark.parametrize("tail", [True, False])
+def test_a_tail_that_is_left_out_where_tensors_are_aligned(tmp_path, tail):
+    @opsmith.op("cuda_values::vectors")
+    def vectors(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+        return x.clone()
+
+    (tmp_path / "vectors.cu").write_text(VECTORS)
+    flags = [f"-DTAIL={int(tail)}"]
+    vectors.register_kernel("cuda", source=tmp_path / "vectors.cu", flags=flags)
+    row = row_alone(vectors, "cuda-on-cpu", examples=4)
+    assert row.status == ("passed" if tail else "failed"), row.explain()
+    assert tail or "and tensors that begin at a page: the result[" in row.explain()

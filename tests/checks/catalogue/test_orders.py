@@ -34,4 +34,5 @@ def test_a_kernel_that_is_wrong_in_any_order_is_not_blamed_on_one():
 
 
 def test_the_order_that_gives_a_wrong_result_is_named():
-    assert message(2, 3, 2).startswith("with blocks and threads in order 2: the result[0] is 3")
+    what = "with blocks and threads in order 2, and tensors that begin at a page"
+    assert message(2, 3, 2).startswith(f"{what}: the result[0] is 3")
