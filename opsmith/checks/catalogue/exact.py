@@ -224,7 +224,7 @@ class GradientComparison(ExactComparison):
         with _in_field(mode, draw), torch.enable_grad():
             own = with_copies_to_write(signature, with_own_lists(own))
             positional, keywords = operator.split(own)
-            returned = stopped(signature, operator.reference(*positional, **keywords))
+            returned = stopped(signature, operator.reference(*positional, **keywords), own)
             results = list(returned) if len(signature.results) > 1 else [returned]
             written = {parameter.name: own[parameter.name] for parameter in signature.mutated}
             results += written.values()

@@ -86,8 +86,11 @@ def is_differentiable(tensor: Tensor) -> bool:
     return inexact and not is_float8(tensor.dtype)
 
 
-def stopped(signature: Signature, returned: Any) -> Any:
-    """Detach the `NonDifferentiable` results of a reference from the autograd graph."""
+def stopped(signature: Signature, returned: Any, arguments: dict[str, Any]) -> Any:
+    """Detach what a call returned, and wrote into arguments, where it is `NonDifferentiable`."""
+    for parameter in signature.mutated:
+        if not parameter.differentiable:
+            arguments[parameter.name] = map_tensors(arguments[parameter.name], Tensor.detach)
     results = signature.results
     if all(result.differentiable for result in results):
         return returned
@@ -249,7 +252,7 @@ def expected_gradients(
         with torch.enable_grad():
             arguments = with_copies_to_write(operator.signature, arguments)
             positional, keywords = operator.split(arguments)
-            returned = stopped(operator.signature, function(*positional, **keywords))
+            returned = stopped(operator.signature, function(*positional, **keywords), arguments)
             results = flatten(operator.signature, returned, arguments)
         outputs = [result for result in results if is_differentiable(result)]
         incoming = given.get(COTANGENTS, outputs)

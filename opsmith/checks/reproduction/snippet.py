@@ -352,7 +352,7 @@ _GRADIENTS = (
     "from opsmith.operators.core.arguments import flatten",
     "torch.manual_seed(0)",
     "own, leaves = leaves_of(copy.deepcopy(arguments), op.signature)",
-    "results = flatten(op.signature, stopped(op.signature, op.reference(**own)), own)",
+    "results = flatten(op.signature, stopped(op.signature, op.reference(**own), own), own)",
     "results = [one for one in results if is_differentiable(one)]",
     "incoming = [torch.randn_like(one) for one in results]",
     "pairs = [pair for pair in zip(results, incoming) if pair[0].requires_grad]",

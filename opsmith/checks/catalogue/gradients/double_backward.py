@@ -131,7 +131,7 @@ def differentiate_twice(
     arguments, leaves = leaves_of(own, signature)
     incoming = [one.detach().to(device).requires_grad_() for one in given[COTANGENTS]]
     arguments = with_copies_to_write(signature, arguments)
-    results = flatten(signature, stopped(signature, call(arguments)), arguments)
+    results = flatten(signature, stopped(signature, call(arguments), arguments), arguments)
     outputs = [bend(result) for result in results if is_differentiable(result)]
     wanted = {f"the derivative by {name!r}": leaf for name, leaf in leaves.items()} | {
         f"the derivative by incoming gradient {n}": one for n, one in enumerate(incoming)

@@ -241,7 +241,7 @@ def _as_function(
         own = map_named_tensors(arguments, given.get)
         own = keep_indices(trial.signature, case.values, own)
         own = with_copies_to_write(trial.signature, own)
-        returned = stopped(trial.signature, call(own))
+        returned = stopped(trial.signature, call(own), own)
         results = flatten(trial.signature, returned, own)
         return tuple(result for result in results if result.dtype in _DOUBLE)
 

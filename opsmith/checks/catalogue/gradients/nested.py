@@ -144,7 +144,8 @@ class _Gradient:
         """Call the operator at another point, and bend its results."""
         signature = self.trial.signature
         arguments = map_named_tensors(self.own, lambda name, value: point.get(name, value))
-        results = flatten(signature, stopped(signature, self.call(arguments)), arguments)
+        returned = stopped(signature, self.call(arguments), arguments)
+        results = flatten(signature, returned, arguments)
         return [self.bend(result) for result in results if is_differentiable(result)]
 
     def value(self, point: _Tensors, incoming: list[Tensor]) -> Tensor:

@@ -8,7 +8,7 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 import opsmith
-from opsmith import Between, Index, checks
+from opsmith import Between, Index, NonDifferentiable, checks
 
 ROWS = ["dispatch", "gradient", "gradcheck", "determinism"]
 
@@ -118,3 +118,48 @@ def test_a_backward_that_refuses_a_layout_which_the_reference_takes_is_a_failure
     (failure,) = checks.run(strict, select=["gradient"], examples=40, isolate=False).failures
     assert failure.code == "OPS-GRADIENT-RAISED"
     assert "not in this layout" in failure.explain()
+
+
+@opsmith.op("refused::constant_beside", autograd="reference")
+def constant_beside(x: Float[Tensor, "N C"]) -> Float[Tensor, "N C"]:
+    """Leave the graph where there is nothing to compute."""
+    return x * x if x.shape[1] != 1 else torch.ones(x.shape, dtype=x.dtype)
+
+
+@constant_beside.register_kernel("cpu")
+def _(x):
+    return x * x if x.shape[1] != 1 else torch.ones(x.shape, dtype=x.dtype)
+
+
+def test_a_case_that_leaves_the_graph_leaves_the_others_to_be_compared():
+    report = checks.run(constant_beside, select=["gradient"], examples=40, isolate=False)
+    (row,) = (row for row in report.rows if row.check == "gradient")
+    assert row.status == "passed", row.explain()
+    assert "cases in which the reference is not differentiable PyTorch" in row.notes[-1]
+
+
+@opsmith.op("refused::centred", mutates_args=("running",))
+def centred(
+    x: Float[Tensor, "N"], running: Annotated[Float[Tensor, ""], NonDifferentiable()]
+) -> Float[Tensor, "N"]:
+    running.copy_(0.5 * running + 0.5 * x.square().sum())
+    return x * 3
+
+
+centred.register_kernel("cpu")(centred.reference)
+_FACTORS = {"centred": 3.0}
+
+
+@centred.register_autograd
+def _(ctx, grad, *of_running):
+    return grad * _FACTORS["centred"], None
+
+
+@pytest.mark.parametrize(("factor", "status"), [(3.0, "passed"), (2.0, "failed")])
+def test_no_gradient_comes_through_what_is_written_and_not_differentiable(factor, status):
+    _FACTORS["centred"] = factor
+    rows = ["gradient", "gradcheck"]
+    report = checks.run(centred, select=rows, examples=20, isolate=False)
+    found = {row.check: row.status for row in report.rows if row.check in rows}
+    assert found["gradient"] == status, report.explain()
+    assert found["gradcheck"] in (status, "not run"), report.explain()
