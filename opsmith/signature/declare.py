@@ -115,11 +115,10 @@ def signature_of(
         if part.base is int or hints.is_int_sequence(part.base)
     }
 
-    parameters: list[Parameter] = []
-    for python_parameter in python_signature.parameters.values():
-        parameters.append(
-            _parameter(python_parameter, raw, stripped, scalars, frozenset(mutates_args), refuse)
-        )
+    parameters = [
+        _parameter(one, raw, stripped, scalars, frozenset(mutates_args), refuse)
+        for one in python_signature.parameters.values()
+    ]
     drawn = [parameter.name for parameter in parameters if parameter.drawn]
     if len(drawn) > 1:
         refuse(

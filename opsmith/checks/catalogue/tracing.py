@@ -271,17 +271,13 @@ def export(trial: Trial) -> None:
     def dynamic(first: Case, second: Case) -> None:
         _export(trial, first, second)
 
+    def static(case: Case) -> None:
+        _export(trial, case, case, dynamic=False)
+
     if not trial.cases.each_pair(dynamic, dtypes=dtypes, wanted=_DYNAMIC, examples=1):
-        trial.notes.append(
-            "no two registered cases differ in sizes alone: exported with fixed ones"
-        )
-        trial.each(
-            lambda case: _export(trial, case, case, dynamic=False),
-            dtypes=dtypes,
-            wanted=_SMALL,
-            examples=1,
-            most=1,
-        )
+        fixed = "no two registered cases differ in sizes alone: exported with fixed ones"
+        trial.notes.append(fixed)
+        trial.each(static, dtypes=dtypes, wanted=_SMALL, examples=1, most=1)
 
 
 def _export(trial: Trial, first: Case, second: Case, *, dynamic: bool = True) -> None:

@@ -91,11 +91,9 @@ def triton_interpreter(trial: Trial) -> None:
         # A function that launches kernels receives tensors in their own memory layout, so try every
         # layout.
         families = [(Wanted(sizes=(0, 1)), 6), (Wanted(layouts=LAYOUTS), 6)]
-        for cohort in (
-            *cohorts.served(operator.sizes),
-            *cohorts.sizes(trial.signature, trial.settings.seed),
-        ):
-            families.append((cohort.wanted, cohort.examples))
+        sizes = cohorts.sizes(trial.signature, trial.settings.seed)
+        every = (*cohorts.served(operator.sizes), *sizes)
+        families += [(cohort.wanted, cohort.examples) for cohort in every]
         for wanted, examples in families:
             trial.sample(one, wanted, examples, dtypes[0])
     if not reproducible:

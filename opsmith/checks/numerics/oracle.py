@@ -183,6 +183,16 @@ class Expected:
             yield largest[position] * times, beyond[position]
 
     @cached_property
+    def _in_double(self) -> bool:
+        """Return whether steps are in double precision; those of a mixed call may be in single."""
+        double = {
+            tensor.dtype in HALVED for tensor in tensors_in(self.arguments) if is_inexact(tensor)
+        }
+        pairs = zip(self.narrow or (), self.values, strict=False)
+        kept = all(torch.equal(own, right) for own, right in pairs if own.dtype in HALVED)
+        return True in double and (kept or False not in double)
+
+    @cached_property
     def _reached(self) -> tuple[list[Tensor], list[Tensor]]:
         """Return the largest errors and the overflows of the samples so far, for all results."""
         return (
@@ -197,7 +207,7 @@ class Expected:
             return
         largest, beyond = self._reached
         generator = torch.Generator().manual_seed(1)
-        is_double = _is_double(self.arguments)
+        is_double = self._in_double
         scale = _SCALE[torch.float64] if is_double else 1.0
         for sample in range(_ROUNDING_SAMPLES):
             own = dict(self.arguments)
@@ -239,10 +249,10 @@ class Expected:
         wide = _widened(own)
         # Double precision itself amplifies to noise what single precision only saturates.
         runs = self._rounded_runs(short)
-        runs += [(self._evaluate_wide, torch.float64)] * _is_double(own)
+        runs += [(self._evaluate_wide, torch.float64)] * self._in_double
         for evaluate, dtype in runs:
             with contextlib.suppress(Exception):
-                fine, any_size = evaluate(wide), _is_double(own)
+                fine, any_size = evaluate(wide), self._in_double
                 for way in (False, True) if in_order else (False,):
                     with RandomRounding(
                         dtype,
@@ -493,7 +503,3 @@ def _finest(arguments: Mapping[str, Any]) -> torch.dtype | None:
     dtypes = {t.dtype for t in tensors_in(arguments) if is_inexact(t)}
     finest = min(dtypes, key=lambda dtype: torch.finfo(dtype).eps, default=None)
     return None if finest is None else finest.to_real()
-
-
-def _is_double(arguments: Mapping[str, Any]) -> bool:
-    return any(tensor.dtype in HALVED for tensor in tensors_in(arguments))

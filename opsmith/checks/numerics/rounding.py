@@ -267,9 +267,10 @@ def _seems_exact(packet: Any, args: Sequence[Any], returned: Tensor) -> Tensor |
     if packet in _LIMITS:
         return torch.logical_and(returned.abs() == _LIMITS[packet], args[0].isfinite())
     if packet in (_prims.add, _prims.sub):
-        for number, term in (args[:2], args[1::-1]):
-            if isinstance(number, int | float) and number:
-                return torch.logical_and(returned.abs() == abs(number), term != 0)
+        lost = torch.zeros_like(returned, dtype=torch.bool)
+        for sum_, term in (args[:2], args[1::-1]):
+            lost |= (returned.abs() == abs(sum_)) & (sum_ != 0) & (term != 0)
+        return lost
     return None
 
 

@@ -468,3 +468,30 @@ def test_in_double_precision_the_right_value_is_rounded_too() -> None:
         size = truth.values[0].abs() + truth.spread[0]
         allowed = 4 * eps * (truth.values[0].abs() + truth.terms[0].sqrt() * size)
         torch.testing.assert_close(tolerance(truth, 0, dtype), units * allowed, rtol=1e-6, atol=0)
+
+
+@opsmith.op("comparison::second")
+def second(x: Float[Tensor, "2"]) -> Float[Tensor, ""]:
+    return x[0] + x[1] - x[0]
+
+
+def test_a_term_that_double_precision_loses_beside_another_is_no_fault_of_a_kernel() -> None:
+    x = torch.tensor([2.0**60, -0.0029])
+    assert second.reference(x.double()) == 0
+    assert outcome(second, x[1], x=x).problem is None
+    assert outcome(second, x[0], x=x).problem is not None
+
+
+@opsmith.op("comparison::filtered")
+def filtered(x: Float[Tensor, "N K"], by: Float[Tensor, "K"]) -> Float[Tensor, "N"]:
+    return torch.nn.functional.conv1d(x[:, None], by[None, None])[:, 0, 0]
+
+
+def test_a_sum_that_few_probes_take_for_one_term_may_be_nan_where_its_terms_overflow() -> None:
+    x = torch.tensor([[-2.0e38, -2.0e38, -2.0e38, 1.0e38]])
+    several = expected_of(filtered, {"x": x, "by": torch.full((4,), 3.0)})
+    alone = expected_of(exponential, {"x": torch.tensor([100.0])})
+    for truth in several, alone:
+        truth.terms = [torch.ones(1, dtype=torch.float64)]  # as few probes may measure
+    assert compare([torch.tensor([torch.nan])], several).problem is None
+    assert compare([torch.tensor([torch.nan])], alone).problem is not None

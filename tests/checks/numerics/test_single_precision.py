@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 from comparing import outcome
-from jaxtyping import BFloat16, Float, Float16, Float32, Int32, Int64
+from jaxtyping import BFloat16, Float, Float16, Float32, Float64, Int32, Int64
 from torch import Tensor
 
 import opsmith
@@ -43,6 +43,45 @@ def test_sums_of_another_order_are_right_and_sums_of_less_precision_are_not(name
     report = checks.run(product, select=["reference"], isolate=False, examples=20)
     (row,) = (row for row in report.rows if row.check == "reference")
     assert (row.status == "passed") == right, row.explain()
+
+
+def _momentum(x: Tensor, grad: Tensor, m: Tensor) -> None:
+    """Take a step in double precision from a momentum that is kept in single."""
+    m.copy_(0.9 * m.double() + grad)
+    x.sub_(m.double() / (m.double().abs().sqrt() + 1))
+
+
+def _momentum_in_half(x: Tensor, grad: Tensor, m: Tensor) -> None:
+    m.copy_(0.9 * m.double() + grad)
+    x.sub_((m / (m.abs().sqrt() + 1)).bfloat16())
+
+
+@pytest.mark.parametrize(("kernel", "right"), [(_momentum, True), (_momentum_in_half, False)])
+def test_what_a_reference_of_float64_keeps_in_single_precision_has_the_errors_of_that(
+    kernel, right
+):
+    @opsmith.op(f"single_precision::{kernel.__name__}", mutates_args=("x", "m"))
+    def momentum(
+        x: Float64[Tensor, "N"], grad: Float64[Tensor, "N"], m: Float32[Tensor, "N"]
+    ) -> None:
+        m.copy_(0.9 * m + grad)
+        x.sub_(m / (m.abs().sqrt() + 1))
+
+    momentum.register_kernel("cpu")(kernel)
+    report = checks.run(momentum, select=["reference"], isolate=False, examples=40)
+    (row,) = (row for row in report.rows if row.check == "reference")
+    assert (row.status == "passed") == right, row.explain()
+
+
+def test_a_factor_in_single_precision_widens_no_tolerance_in_double():
+    @opsmith.op("single_precision::scaled")
+    def scaled(x: Float64[Tensor, "N"], by: Float32[Tensor, "N"]) -> Float64[Tensor, "N"]:
+        return x * by
+
+    scaled.register_kernel("cpu")(lambda x, by: (x.float() * by).double())
+    report = checks.run(scaled, select=["reference"], isolate=False, examples=20)
+    (row,) = (row for row in report.rows if row.check == "reference")
+    assert row.status == "failed"
 
 
 Operator = Callable[..., Tensor]

@@ -109,7 +109,8 @@ def call_on_parts(operator: Operator, args: Sequence[object], kwargs: Arguments)
     local, moved = _to_parts(operator, arguments, mesh, chosen)
     positional, keywords = operator.split(local)
     returned = calling.get()(operator.overload, positional, keywords)
-    given, own = dict(every_tensor_in(arguments)), dict(every_tensor_in(local))
+    given: dict[str, Value] = dict(every_tensor_in(arguments))
+    own = dict(every_tensor_in(local))
     for name, part in moved.items():
         part.to_local().copy_(own[name])  # which is a contiguous copy of some parts
         _write_back(operator, name, given[name], part)
