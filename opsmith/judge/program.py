@@ -119,7 +119,6 @@ class Program(Supervised):
         """Run the program, and return what it sent: the description of each call's results.
 
         Args:
-            calls: a description of each call.
             memory: the bytes of the memory of all arguments.
             most: the most bytes of memory that the program may take.
 

@@ -92,7 +92,7 @@ KINDS = {
     "cut_short": Kind(
         HEAD + CPU,
         "incomplete",
-        "of the 'cpu' kernel, reference had no time to try",
+        "of the 'cpu' kernel, reference could not try",
         select=("reference",),
         seconds=0,
     ),
@@ -170,7 +170,7 @@ def _documents(report: Report, wanted: Kind) -> None:
     if wanted.outcome == "incomplete":
         (error,) = root.findall(".//error")
         type_ = wanted.said.removeprefix(f"{report.rows[0].operator}: ").partition(":")[0]
-        assert error.get("type") == ("cut short" if "no time" in wanted.said else type_)
+        assert error.get("type") == ("cut short" if "could not try" in wanted.said else type_)
     none = root.findall(".//properties/property[@name='kernel']")
     assert [one.get("value") for one in none] == ["none"] * len(report.without_kernel)
 

@@ -84,6 +84,19 @@ def grow(x: Tensor) -> Tensor:
     return x * 2
 
 
+@opsmith.op("endings::growing_reference")
+def growing_reference(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    held = []
+    while x.shape[0] > 3:
+        held.append(b"x" * (1 << 27))
+    return x * 2
+
+
+@growing_reference.register_kernel("cpu")
+def _(x: Tensor) -> Tensor:
+    return x * 2
+
+
 @ending
 def shout(x: Tensor) -> Tensor:
     # Into every pipe that there is, that of the answers among them.

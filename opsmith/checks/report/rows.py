@@ -193,7 +193,7 @@ class Results:
             names = [row.check for row in rows if row.status == "cut short"]
             if names:
                 yield (
-                    f"{operator}: of the {kernel!r} kernel, {', '.join(names)} had no time to try "
+                    f"{operator}: of the {kernel!r} kernel, {', '.join(names)} could not try "
                     "enough: give more (--seconds), or take that for passed (--allow-cut-short)"
                 )
 

@@ -188,6 +188,8 @@ class Worker(Supervised):
                 shown = self._shown(request, limit, worst[0].key)
                 note = " (not every time)"
                 return self._row(check, subject, settings, worst, started, note, shown)
+            if check.apart and end.code == "OPS-CALL-MEMORY":  # the reference's, and of any size
+                return self._row(check, subject, settings, (running, end), started)
             if worst is None or running.size <= worst[0].size:
                 worst = (running, end)
             self.hung = end.hung
@@ -280,7 +282,8 @@ class Worker(Supervised):
         before = "" if running.key or check.name == "build" else ", before the first case"
         first, *said = end.how.split("\n")
         # If the kernel runs in another process, the reference ended this one.
-        blameless = check.apart and end.code in ("OPS-CALL-CRASH", "OPS-CALL-EXIT")
+        memory = check.apart and end.code == "OPS-CALL-MEMORY"
+        blameless = memory or (check.apart and end.code in ("OPS-CALL-CRASH", "OPS-CALL-EXIT"))
         if blameless:
             cases = ", or a function of register_cases," * bool(before and subject.operator.cases)
             first = f"the reference{cases} {first}"
@@ -289,7 +292,7 @@ class Worker(Supervised):
             kernel=subject.kernel,
             check=check.name,
             # On a busy machine, preparing takes as long as it likes: no case says that one hangs.
-            status="cut short" if before and end.hung else "failed",
+            status="cut short" if memory or (before and end.hung) else "failed",
             cases=1 if running.key else 0,
             seconds=time.monotonic() - started,
             message="\n".join([f"{first}{before}{note}", *said]),

@@ -306,11 +306,6 @@ def _refuse_again(name: str, returned: object, ctx: Context, grads: Sequence[Ten
 
     The decorator itself raises in plain autograd only. The levels around a transform take its
     ``torch.no_grad`` for the user's, and would silently find zeros.
-
-    Args:
-        name: the operator's name.
-        returned: the gradients.
-        grads: the gradients that came in.
     """
     given = [*ctx.saved_tensors, *grads, *vars(ctx).values()]
     tensors = [value for value in given if isinstance(value, Tensor)]

@@ -105,6 +105,13 @@ def test_a_kernel_that_takes_all_memory_is_a_failed_check(monkeypatch):
     assert row.case.startswith("x: float32 (4,)")
 
 
+def test_a_reference_that_takes_all_memory_is_told_as_that_and_flags_no_kernel(monkeypatch):
+    monkeypatch.setattr(memory, "_FLOOR", 300 << 20)
+    (row,) = checks.run(endings.growing_reference, select=["reference"]).rows
+    assert row.message.startswith("the reference took more than 0.3 GiB of memory, and was ended")
+    assert (row.status, row.where) == ("cut short", "")
+
+
 def test_memory_that_a_case_explains_is_no_failure():
     bound = memory.bound_for(os.getpid(), 1_000_000)
     assert bound is not None

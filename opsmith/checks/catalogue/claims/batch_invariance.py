@@ -116,10 +116,7 @@ def _try_dims(
     """Try each of the `parallel_dims`, and return those along which every case was invariant.
 
     Args:
-        trial: the check.
         ways: the ways to call the kernel by name, first that of all batches.
-        dtypes: the generic dtypes to try.
-        examples: number of samples.
         wanted: the samples; the arguments of a batch have at most four times their elements.
 
     Raises:
