@@ -38,5 +38,12 @@ def build(trial: Trial) -> None:
     missing = (
         [name for name in generic.names if name not in trial.subject.dtypes] if generic else []
     )
+    if missing and not trial.subject.dtypes:
+        raise Failure(
+            f"compiled for {', '.join(trial.subject.implementation.dtypes)}, and for none of "
+            f"{', '.join(missing)}, which the declaration has. For complex tensors, "
+            "OPSMITH_KERNEL names the dtype of a part: float, double.",
+            code="OPS-BUILD-FAILED",
+        )
     if missing:
         trial.notes.append(f"not compiled for {', '.join(missing)}")

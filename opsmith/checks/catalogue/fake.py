@@ -141,13 +141,7 @@ def _fake_value(mode: Any, name: str, value: Any, symbolic: bool) -> Any:
 
 
 def _require_free(trial: Trial, shapes: Mapping[str, Any], seen: _Sizes, others: str) -> None:
-    """Make sure that the fake kernel left every open size of the declaration symbolic.
-
-    Args:
-        shapes: the shape that each tensor has after the call.
-        seen: what earlier cases had.
-        others: the arguments that are no tensors.
-    """
+    """Make sure that the fake kernel left every open size of the declaration symbolic."""
     for name, sizes in shapes.items():
         told = trial.signature.told_dims
         shape = trial.signature.by_name[name.partition("[")[0]].shape

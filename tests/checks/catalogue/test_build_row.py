@@ -9,6 +9,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith import BuildError
+from opsmith.checks.cases.failure import Failure
 from opsmith.checks.catalogue import build as row
 
 
@@ -43,3 +44,13 @@ def test_a_backward_is_built_beside_the_kernel_whose_gradient_it_is(error, monke
     )
     row.build(trial)
     assert built == ["cpu"]
+
+
+def test_a_kernel_for_none_of_the_declared_dtypes_is_told_how_complex_ones_are_named(monkeypatch):
+    monkeypatch.setattr(squared, "build", lambda device: [])
+    monkeypatch.setattr(squared_backward, "build", lambda device: [])
+    kernel = SimpleNamespace(dtypes=("complex64", "complex128"))
+    subject = SimpleNamespace(device="cpu", dtypes=(), implementation=kernel)
+    trial = SimpleNamespace(operator=squared, subject=subject, signature=squared.signature)
+    with pytest.raises(Failure, match=r"compiled for complex64, complex128, and .*: float, double"):
+        row.build(trial)

@@ -193,10 +193,7 @@ def _constant_between(
 ) -> tuple[str, Fraction] | None:
     """Return what makes the one formula of the other: ``plus`` or ``times``, and a constant.
 
-    Args:
-        found: the residues of one formula, in each field.
-        right: the residues of the other.
-        primes: the primes of the fields.
+    The residues of each formula are those in the fields of `primes`.
     """
     triples = list(zip(found, right, primes, strict=True))
     added = _fraction_of([(one - other) % modulus for one, other, modulus in triples], primes)
