@@ -26,7 +26,7 @@ def doubled(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N C"]:
 
 def test_the_row_names_every_cohort_and_how_many_cases_it_had():
     (note,) = (n for n in run(declared(doubled, lambda x: x * 2)).notes if n.startswith("cohorts"))
-    assert note.startswith("cohorts: normal 60, equal 3, ties 3, sorted 3, reversed 3, large 2")
+    assert note.startswith("cohorts: normal 60, equal 5, ties 3, sorted 3, reversed 3, large 2")
     assert ", huge 3, tiny 3, denormal 2, zeros 3, signed zeros" in note
     assert "NaN 8, infinity 8" in note and "boundary sizes 10, odd sizes 4" in note
 
