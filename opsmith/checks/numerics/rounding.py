@@ -269,7 +269,7 @@ def _seems_exact(packet: Any, args: Sequence[Any], returned: Tensor) -> Tensor |
     if packet in (_prims.add, _prims.sub):
         lost = torch.zeros_like(returned, dtype=torch.bool)
         for sum_, term in (args[:2], args[1::-1]):
-            lost |= (returned.abs() == abs(sum_)) & (sum_ != 0) & (term != 0)
+            lost |= (returned.abs() == abs(sum_)) & (term != 0) & (abs(term) < abs(sum_))
         return lost
     return None
 

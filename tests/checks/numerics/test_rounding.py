@@ -26,6 +26,14 @@ def test_what_is_exact_is_not_rounded():
     assert bool((rounded[whole % 3 != 0] != (whole / 3)[whole % 3 != 0]).all())
 
 
+def test_a_term_that_is_lost_is_rounded_and_a_sum_of_the_same_size_is_not():
+    one = torch.ones(1000, dtype=torch.float64)
+    with RandomRounding(torch.float32, torch.Generator().manual_seed(0)):
+        exact, lost = one - 2 * one, one * 2.0**60 + 3 * one
+    assert torch.equal(exact, -one)
+    assert 0.4 < (lost < 2.0**60).double().mean() < 0.6
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_what_is_rounded_beside_one_is_off_by_more_than_its_own_digits(dtype):
     small = torch.full((1000,), -12.0, dtype=torch.float64)
