@@ -259,10 +259,11 @@ def values(signature: Signature, dtype: str | None) -> Iterator[Cohort]:
             examples = _EXAMPLES.get(kind, 3)
             wanted = Wanted(sizes=_MODEST, values=kind)
             yield Cohort(kind, wanted, examples, 2, code=_CODES[kind])
-            if kind == "equal":  # more than eight bits count
-                yield Cohort(kind, replace(wanted, sizes=(300, 3, 2)), 2, code=_CODES[kind])
             if kind == "zeros":  # a sample may hold nothing else
                 yield Cohort(kind, replace(wanted, alone=True), code=_CODES[kind])
+    if any(takes(p, _dtype(signature, p, dtype), "equal") for p in signature.tensors):
+        many = Wanted(sizes=(300, 3, 2), values="equal")  # more than eight bits count
+        yield Cohort("equal", many, 2, code=_CODES["equal"])
 
 
 def arguments(signature: Signature, seed: int) -> Iterator[Cohort]:

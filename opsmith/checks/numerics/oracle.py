@@ -185,9 +185,7 @@ class Expected:
     @cached_property
     def _in_double(self) -> bool:
         """Return whether steps are in double precision; those of a mixed call may be in single."""
-        double = {
-            tensor.dtype in HALVED for tensor in tensors_in(self.arguments) if is_inexact(tensor)
-        }
+        double = {t.dtype in HALVED for t in tensors_in(self.arguments) if is_inexact(t)}
         pairs = zip(self.narrow or (), self.values, strict=False)
         kept = all(torch.equal(own, right) for own, right in pairs if own.dtype in HALVED)
         return True in double and (kept or False not in double)
