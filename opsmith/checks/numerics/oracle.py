@@ -231,10 +231,9 @@ class Expected:
     ) -> Iterator[tuple[list[Tensor], list[Tensor], float, bool]]:
         """Yield (rounded, exact, slack, own_dtypes) for several models of rounding.
 
-        `rounded` are the results with rounding, and `exact` those without. Their difference has to
-        be multiplied by `slack`; the error of every step is already multiplied by `steps`.
-        `own_dtypes` is true for the reference itself in the case's dtypes. With `in_order`, one
-        more model adds up sums sequentially.
+        The difference of `rounded` and `exact` has to be multiplied by `slack`; the error of every
+        step is multiplied by `steps` already. `own_dtypes` is true for the reference itself in the
+        case's dtypes. With `in_order`, one more model adds up sums sequentially.
         """
         short = {name: narrowed(value) for name, value in own.items()}
         with contextlib.suppress(Exception):
@@ -246,8 +245,7 @@ class Expected:
                 yield *self.formula(short, fine, mode), _SLACK, False
         wide = _widened(own)
         # Double precision itself amplifies to noise what single precision only saturates.
-        runs = self._rounded_runs(short)
-        runs += [(self._evaluate_wide, torch.float64)] * self._in_double
+        runs = self._rounded_runs(short) + [(self._evaluate_wide, torch.float64)] * self._in_double
         for evaluate, dtype in runs:
             with contextlib.suppress(Exception):
                 fine, any_size = evaluate(wide), self._in_double
@@ -321,8 +319,7 @@ class Expected:
     @cached_property
     def overflows(self) -> list[list[Tensor]]:
         """Return the results if some of the steps are too large for the case's dtypes."""
-        wide = _widened(self.arguments)
-        tensors = tensors_in(self.arguments)
+        wide, tensors = _widened(self.arguments), tensors_in(self.arguments)
         found: list[list[Tensor]] = []
         for dtype in dict.fromkeys(t.dtype.to_real() for t in tensors if is_inexact(t)):
             # The last run computes in half precision only what the reference does.

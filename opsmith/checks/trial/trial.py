@@ -228,10 +228,9 @@ class Trial:
         if comparison.problem is not None:
             wrong = code or self.attribution.wrong
             rounds = comparison.code == "OPS-VALUE-ACCUMULATION" or comparison.error < _SLIGHT
+            # Of many elements, one is rounded far off, and sums of other sizes are as wrong.
             if rounds and wrong.startswith("OPS-SIZE-"):
-                wrong = (
-                    ""  # of many elements, one is rounded far off; and so are sums of other sizes
-                )
+                wrong = ""
             known = wrong if comparison.code.startswith("OPS-VALUE-") else ""
             raise Failure(
                 f"{what}: {comparison.problem}" if what else comparison.problem,

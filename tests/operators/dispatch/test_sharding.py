@@ -196,7 +196,7 @@ def test_what_no_rule_fits_is_redistributed() -> None:
         torch.testing.assert_close(whole(result), scaled(x, w))
 
 
-# What a rank is sent of five columns is no contiguous part of what it was sent.
+# Send rows of five columns, which arrive in parts that are not contiguous.
 @pytest.mark.parametrize("columns", [4, 5])
 def test_an_operator_that_writes_writes_into_its_shards(columns: int) -> None:
     x, y = tensors((5, columns), (5, columns))
