@@ -80,6 +80,8 @@ class DefinedOperator(RegisteredOperator[P, R]):
         names = sorted(str(tag) for tag in self.overload.tags)
         how = repr(rule.reference)
         graph_caches.begin(self.name, reference, signature.facts(), how, *names)
+        if (earlier := registry.find(self.name)) is not None:
+            earlier.forward_to(self)
         registry.add(self)
         sharding.register(self)
 

@@ -192,11 +192,7 @@ def overload_of(name: str) -> OpOverload:
 
 
 def _compare(signature: Signature, overload: OpOverload) -> None:
-    """Refuse a declaration whose parameters differ from the operator's.
-
-    Raises:
-        DeclarationError: the parameters differ; the message shows both schemas.
-    """
+    """Refuse a declaration whose parameters differ from the operator's."""
     ours = parse_schema(f"{signature.namespace}::{signature.schema()}")
     theirs = overload_schema(overload)
     difference = _difference(ours, theirs)
@@ -343,11 +339,7 @@ def _adopt_function(
 
 
 def _explain(operator: Operator, args: Args, error: Exception) -> None:
-    """Report that an unannotated argument, assumed to be a tensor, is not a tensor.
-
-    Raises:
-        ArgumentError: an argument is not a tensor; the message names it.
-    """
+    """Report that an unannotated argument, assumed to be a tensor, is not a tensor."""
     for parameter, value in zip(operator.signature.parameters, args, strict=False):
         if parameter.is_tensor and isinstance(value, bool | int | float | str):
             kind = type(value).__name__

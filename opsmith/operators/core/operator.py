@@ -148,6 +148,10 @@ class Operator(CustomOpDef, Generic[P, R]):
         self._number_places = number_places(signature)
         self._writes = bool(signature.mutated)
 
+    def forward_to(self, later: RegisteredOperator) -> None:
+        """Have calls of this object call the operator that took its name, as `torch.ops` has."""
+        self._opoverload, self._entry = later._opoverload, later
+
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the operator; pass the arguments as declared.
 
@@ -271,11 +275,7 @@ class Operator(CustomOpDef, Generic[P, R]):
         return []
 
     def _require_function(self, method: str, function: object) -> None:
-        """Refuse an object that cannot be called.
-
-        Raises:
-            DeclarationError: `function` is not callable; the message names the method.
-        """
+        """Refuse an object that cannot be called."""
         if not callable(function):
             raise DeclarationError(f"{self.name}: {method}: expected a function, got {function!r}")
 

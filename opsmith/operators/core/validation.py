@@ -212,11 +212,7 @@ class SharedMemoryError(ResultError):
 
 
 def _require_own_memory(begin: str, which: str, value: object, owners: dict[int, str]) -> None:
-    """Require that a result lies in memory of its own, and note whose memory that is.
-
-    Raises:
-        SharedMemoryError: the memory is an argument's or another result's.
-    """
+    """Require that a result lies in memory of its own, and note whose memory that is."""
     if not isinstance(value, Tensor) or not value.numel():
         return
     address = value.untyped_storage().data_ptr()
