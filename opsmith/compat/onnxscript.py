@@ -1,4 +1,4 @@
-"""onnxscript, which torch.onnx calls: its optimizer's constants, and its library of functions.
+"""onnxscript, which torch.onnx calls: constants, and its library of functions.
 
 The names exist in each release from 0.5 on, and of PyTorch from 2.10 on.
 """
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 from opsmith.compat.patch import Patch
+from opsmith.untyped import Untyped
 
 
 def constants_compared_by(is_close: Callable[..., bool]) -> Patch:
@@ -32,6 +33,33 @@ def constants_compared_by(is_close: Callable[..., bool]) -> Patch:
         return SimpleNamespace(**{**vars(module), "isclose": is_close})
 
     return Patch(matcher, "math", changed)
+
+
+def _building() -> object:
+    """Return the module that decides the dtypes of numbers in exported models.
+
+    Private: ``torch.onnx._internal.exporter._building._determine_input_dtype``. Without it, a
+    number is rounded to float32 before it is converted to float64.
+    """
+    from torch.onnx._internal.exporter import _building
+
+    return _building
+
+
+def _in_full(determine: Callable[..., object]) -> Callable[..., object]:
+    def dtype(param: Untyped, number: object, *bound: object) -> object:
+        # What `Cast` and `CastLike` convert.
+        if type(number) is float and (param.name, param.type_constraint.name) == ("input", "T1"):
+            from onnx_ir import DataType
+
+            return DataType.DOUBLE
+        return determine(param, number, *bound)
+
+    return dtype
+
+
+#: A block in which exports convert numbers from double precision.
+numbers_in_full = Patch(_building, "_determine_input_dtype", _in_full)
 
 
 @functools.cache

@@ -19,7 +19,7 @@ from opsmith.targets.exporting.artifact import Agreement
 from opsmith.targets.exporting.model import Model
 from opsmith.targets.exporting.protocol import Runner
 
-_TOLERANCE = {"float16": 2e-2, "bfloat16": 1e-1, "float32": 1e-3, "float64": 1e-6}
+_TOLERANCE = {"float16": 2e-2, "bfloat16": 1e-1, "float32": 1e-3, "float64": 1e-9}
 _MOST_GROWTH = 16
 _LIKE_THE_EXAMPLE = (
     "On the example the two agree. These inputs, of sizes {}, have its numbers in other places: "

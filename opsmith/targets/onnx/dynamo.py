@@ -13,7 +13,7 @@ import torch
 from torch.export import ExportedProgram
 
 from opsmith.compat import torch_onnx
-from opsmith.compat.onnxscript import constants_compared_by, library_parsed_once
+from opsmith.compat.onnxscript import constants_compared_by, library_parsed_once, numbers_in_full
 from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import ExportError, FormError
 from opsmith.operators import Operator
@@ -90,7 +90,7 @@ def export(model: Model, lowered: Lowered, opset: int) -> Any:
         ExportError: the exporter cannot translate something; the message is the exporter's.
     """
     table = translation_table(lowered.kept, opset)
-    with quietly(), library_parsed_once(), only_no_ops():
+    with quietly(), library_parsed_once(), only_no_ops(), numbers_in_full():
         try:
             program = torch.onnx.export(
                 lowered.program,

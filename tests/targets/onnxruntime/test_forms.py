@@ -267,6 +267,26 @@ def test_a_form_for_each_operator(export):
 
 
 @pytest.mark.parametrize("exporter", EXPORTERS)
+def test_numbers_keep_the_digits_of_float64(export, exporter):
+    def several(x):
+        huge = x * 1e200 * 1e-200
+        return (
+            x + 16777217.0,
+            x * 0.1,
+            torch.full_like(x, 0.1),
+            huge,
+            x.clamp(0.1, 0.7),
+            x.half() * 0.1,
+        )
+
+    x = torch.linspace(0, 1, 5, dtype=torch.float64)
+    program = export(Call(several), (x,), exporter=exporter)
+    for got, expected in zip(program(x), several(x), strict=True):
+        assert got.dtype == expected.dtype
+        torch.testing.assert_close(got, expected, rtol=1e-15 if got.itemsize == 8 else 1e-3, atol=0)
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
 def test_an_input_that_nothing_reads_stays_an_input(export, exporter):
     def model(x: Tensor, unread: Tensor) -> Tensor:
         return ops.scaled(x)
