@@ -301,7 +301,7 @@ def _isolated(
         row = worker.run(check, subject, locate(subject.operator), settings, limit)
     except (ElsewhereError, NotLocatedError):
         return None
-    if worker.hung:
+    if worker.hung and row.status == "failed":  # no kernel hangs where its reference does
         if limit < settings.time_limit:
             first = f"{row.message} {HURRIED} {history.hung[0]} hung)"
             row = replace(row, message=first)

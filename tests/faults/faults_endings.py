@@ -97,6 +97,18 @@ def _(x: Tensor) -> Tensor:
     return x * 2
 
 
+@opsmith.op("endings::sleeping_reference")
+def sleeping_reference(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    while x.shape[0] > 3:
+        time.sleep(1)
+    return x * 2
+
+
+@sleeping_reference.register_kernel("cpu")
+def _(x: Tensor) -> Tensor:
+    return x * 2
+
+
 @ending
 def shout(x: Tensor) -> Tensor:
     # Into every pipe that there is, that of the answers among them.

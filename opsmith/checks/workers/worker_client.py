@@ -282,8 +282,8 @@ class Worker(Supervised):
         before = "" if running.key or check.name == "build" else ", before the first case"
         first, *said = end.how.split("\n")
         # If the kernel runs in another process, the reference ended this one.
-        memory = check.apart and end.code == "OPS-CALL-MEMORY"
-        blameless = memory or (check.apart and end.code in ("OPS-CALL-CRASH", "OPS-CALL-EXIT"))
+        spent = check.apart and (end.hung or end.code == "OPS-CALL-MEMORY")
+        blameless = spent or (check.apart and end.code in ("OPS-CALL-CRASH", "OPS-CALL-EXIT"))
         if blameless:
             cases = ", or a function of register_cases," * bool(before and subject.operator.cases)
             first = f"the reference{cases} {first}"
@@ -292,7 +292,7 @@ class Worker(Supervised):
             kernel=subject.kernel,
             check=check.name,
             # On a busy machine, preparing takes as long as it likes: no case says that one hangs.
-            status="cut short" if memory or (before and end.hung) else "failed",
+            status="cut short" if spent or (before and end.hung) else "failed",
             cases=1 if running.key else 0,
             seconds=time.monotonic() - started,
             message="\n".join([f"{first}{before}{note}", *said]),
