@@ -103,7 +103,8 @@ def tell_sizes(trial: Trial, failure: Failure, body: Callable[[Case], None]) -> 
             [f for f in side if all(f.get(n, 0) > 1 for n in sizes)] for side in (failing, right)
         ]
         if (found := find_rule(*both)) is not None:
-            words = f"{found.words}, but for sizes of 0 and 1"
+            small = "but for" if len(both[0]) == len(failing) else "and not always with"
+            words = f"{found.words}, {small} sizes of 0 and 1"
             (failing, right), rule = both, replace(found, words=words, above=None)
     for _ in range(_STEPS):
         if rule is None or rule.above is None or rule.name not in sizes:
