@@ -167,11 +167,18 @@ class Running final : public Runtime {
             block.guard,        block.written, block.read_only, block.vast};
   }
   void fault(const char* text, Place place, const char* also, Place also_place) override {
+    std::string second = also;
+    for (const auto& [said, where] : remarks_) {
+      if (!second.empty() || said.find("no CUDA graph") == 0) continue;
+      // A number that no lane brought, or nothing wrote, becomes an address.
+      second = "after this, which may be the cause: " + said;
+      also_place = where;
+    }
     Writer out;
     out.put<uint8_t>('F');
     out.text(text);
     put_places(out, {place});
-    out.text(also);
+    out.text(second);
     put_places(out, {also_place});
     out.flush(report_file);
     _exit(3);
