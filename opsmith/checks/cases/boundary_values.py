@@ -23,6 +23,8 @@ ONE_MAGNITUDE = "one magnitude"
 NEEDLES = "few among zeros"
 #: Large values that are all equal: the sum of many exceeds the range of half precision.
 LARGE_EQUAL = "large and equal"
+#: Multiples of a half: rounding to an integer has to decide many of them.
+HALVES = "halves"
 #: One value along the longest dimension; the tensor's first value is a power of two. A sum along
 #: that dimension in half precision stops growing, or is rounded in the same direction each step.
 RUNS = "runs of one value"
@@ -60,6 +62,8 @@ def takes(parameter: Parameter, dtype: torch.dtype, kind: str) -> bool:
     integers = not dtype.is_floating_point and not dtype.is_complex
     if kind in (*ARRANGEMENTS, RUNS) or (kind == MAGNITUDES and integers):
         return all(isinstance(one, ValueRange) and one.start is None for one in constraints)
+    if kind == "zeros" and not integers and all(_holds_zero(one) for one in constraints):
+        return True
     if kind in SMALL_BESIDE_LARGE and dtype not in (torch.float16, torch.bfloat16):
         return False
     return not integers and not constraints
@@ -74,6 +78,14 @@ def _closed(constraint: object) -> bool:
         and not constraint.above
         and not constraint.exclusive
     )
+
+
+def _holds_zero(one: object) -> bool:
+    """Return whether a range whose ends are numbers contains zero."""
+    if not isinstance(one, ValueRange) or one.start or any(end.reason for end in one.bounds):
+        return False
+    low, high = (0 if end is None else end.number({}, {}) for end in (one.low, one.high))
+    return low <= 0 <= high and not (one.above and low == 0) and not (one.exclusive and high == 0)
 
 
 def arranged(
@@ -176,12 +188,17 @@ def extreme(normal: Tensor, kind: str, dtype: torch.dtype, generator: torch.Gene
         values = _magnitudes(normal, info, None if kind == MAGNITUDES else (), generator)
     elif kind == NEEDLES:
         values = torch.where(_needles(normal.shape, generator), 8 * normal.sign() + normal, 0.0)
+    elif kind == HALVES:
+        # A lone number is a scale: divided by a power of two, the others still are such multiples.
+        values = (4 * normal).round() / 2 if normal.dim() else torch.exp2(normal.abs().ceil())
     elif kind == "zeros":
         values = torch.zeros_like(normal)
     elif kind == "signed zeros":
         zeros = torch.where(chosen < 0.4, -0.0, 0.0).to(normal.dtype)
         # One part alone that is zero would lie on a branch cut, where its sign chooses the side.
         among = chosen.amax(-1, keepdim=True) if dtype.is_complex else chosen
+        if normal.numel() and not dtype.is_complex:  # zeros are the largest of them, or the least
+            normal = normal.abs().copysign(normal.view(-1)[0])
         values = torch.where(among < 0.8, zeros, normal)
     else:
         special = float("nan") if kind == "NaN" else float("inf")

@@ -14,6 +14,7 @@ import torch
 from opsmith.checks.cases.boundary_values import (
     ARRANGEMENTS,
     FLOATS,
+    HALVES,
     LARGE_EQUAL,
     MAGNITUDES,
     NEEDLES,
@@ -264,6 +265,10 @@ def values(signature: Signature, dtype: str | None) -> Iterator[Cohort]:
     if any(takes(p, _dtype(signature, p, dtype), "equal") for p in signature.tensors):
         many = Wanted(sizes=(300, 3, 2), values="equal")  # more than eight bits count
         yield Cohort("equal", many, 2, code=_CODES["equal"])
+    if any(takes(p, _dtype(signature, p, dtype), HALVES) for p in signature.tensors):
+        # Enough of them that one is equal to a number among the arguments, or to a sum of others.
+        several = Wanted(sizes=(33, 9, 5), values=HALVES)
+        yield Cohort(HALVES, several, 4, 2, code="OPS-VALUE-HALVES")
 
 
 def arguments(signature: Signature, seed: int) -> Iterator[Cohort]:

@@ -14,6 +14,7 @@ from torch import Tensor
 from opsmith.checks.cases import integer_runs
 from opsmith.checks.cases.boundary_values import (
     FLOATS,
+    HALVES,
     LARGE_EQUAL,
     MAGNITUDES,
     NEEDLES,
@@ -30,7 +31,7 @@ from opsmith.signature import Order, Parameter, PartStarts, Sum
 from opsmith.signature.constraints import range_limits
 
 #: Kinds of floating-point values, beside `FLOATS`, that are made from normal ones.
-_SPREAD = (MAGNITUDES, ONE_MAGNITUDE, NEEDLES)
+_SPREAD = (MAGNITUDES, ONE_MAGNITUDE, NEEDLES, HALVES)
 
 
 def fill(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -45,8 +46,8 @@ _PHASES = tuple(
 )
 _LAUNCHES = Phase(emulated=True, launches_only=True)
 _SECONDS = 120.0
-#: More than a grid has blocks along y and z.
-_ROWS = 65_537
+#: More than a grid has blocks along y and z; and what cases with threads reach.
+_ROWS, _RUN = 65_537, 4097
 #: Sizes n for which n * (1.0f / n) is less than 1, so that an index that is divided so is wrong.
 _BAD_DIVISORS = (41, 47, 55, 61, 82, 83, 94)
 #: Matches the name of a function of CUDA's, or of PyTorch's for CUDA, that the emulation does not
@@ -229,6 +230,12 @@ def _cohorts(trial: Trial, dtypes: Sequence[str | None]) -> Iterator[tuple[Cohor
         # NaN and infinity have to reach several places of a block.
         examples = 3 if cohort.name in ("NaN", "infinity") else 1
         yield replace(cohort, examples=examples), first
+    tried: Counter[str] = Counter()
+    for cohort in cohorts.arguments(trial.signature, trial.settings.seed):
+        tried.update(list(cohort.wanted.given))
+        # Of a number, two that differ in sign and magnitude.
+        if cohort.name != "numbers" or all(tried[name] in (1, 3) for name in cohort.wanted.given):
+            yield replace(cohort, examples=1), first
     divisors = Wanted(sizes=_BAD_DIVISORS)
     yield Cohort("sizes that floats divide badly", divisors, 3, code="OPS-SIZE-BOUNDARY"), first
     # Try sizes around those of warps and blocks, and long sums and rows in half precision.
@@ -265,7 +272,7 @@ def _only_launch(trial: Trial, build: harness.Build) -> None:
     for cohort, name in itertools.product(("a size of 0", "many rows"), trial.signature.dims):
         wished = 0 if cohort == "a size of 0" else _ROWS
         size = fitting.near(name, wished)
-        if size is not None and (size > 65_535 or size == wished):
+        if size is not None and (size > _RUN or size == wished):
             trial.counts.cohort = cohort
             forced = {name: size} if wished else _emptied(trial.signature, name)
             wanted = Wanted(sizes=(2, 1, 3), forced=forced, max_elements=1 << 20)

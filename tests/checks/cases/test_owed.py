@@ -108,6 +108,7 @@ OWED = {
         "infinity": holds(lambda t, _: t.isinf()),
         "zeros": holds(lambda t, _: t == 0),
         "signed zeros": holds(lambda t, _: (t == 0) & t.signbit()),
+        "halves": holds(lambda t, _: t.frac().abs() == 0.5),
         "large": holds(lambda t, _: t.abs() > 50),
         "huge": holds(lambda t, kind: t.abs() > kind.max**0.5),
         "tiny": holds(lambda t, kind: (t != 0) & (t.abs() < kind.tiny**0.4)),
