@@ -146,11 +146,7 @@ def _refuse_repeated(items: Sequence[Annotation | Mark]) -> None:
 
 
 def _strip_result(annotation: object) -> Stripped:
-    """Strip the annotation of a result.
-
-    Raises:
-        AnnotationProblem: the annotation says something that is for arguments only.
-    """
+    """Strip the annotation of a result."""
     part = strip(annotation)
     for constraint in part.constraints:
         if not isinstance(constraint, Sorted):

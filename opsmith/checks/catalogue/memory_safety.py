@@ -143,11 +143,7 @@ def bounds(trial: Trial) -> None:
 
 
 def _must_be_written(name: str, first: Tensor, second: Tensor) -> None:
-    """Refuse results with elements that still hold the initial bytes of the memory.
-
-    Raises:
-        Failure: an element was never written.
-    """
+    """Refuse results with elements that still hold the initial bytes of the memory."""
     if first.shape != second.shape or not first.numel():
         return
     untouched = _holds(first, _FILLS[0]) & _holds(second, _FILLS[1])

@@ -110,11 +110,7 @@ def _states(first: Tensor) -> Iterator[tuple[str, Tensor]]:
 
 
 def _judge(stated: Sequence[Mapping[str, tuple[Tensor, float | None]]]) -> None:
-    """Judge the frequencies of the values in each draw.
-
-    Raises:
-        Failure: the frequencies are not those stated, or values depend on each other.
-    """
+    """Judge the frequencies of the values in each draw."""
     for name, (_, share) in stated[0].items():
         draws = [shown[name][0] for shown in stated]
         problem = off_distribution(draws, share)

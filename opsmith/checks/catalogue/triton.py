@@ -101,11 +101,7 @@ def triton_interpreter(trial: Trial) -> None:
 
 
 def _run(trial: Trial, case: Case) -> list[Tensor]:
-    """Call the kernel.
-
-    Raises:
-        Failure: a program relies on behaviour that a GPU does not guarantee.
-    """
+    """Call the kernel."""
     try:
         return trial.run(trial.make(case))
     except FaultError as fault:

@@ -55,11 +55,7 @@ class Build:
 
 
 def _require_runtime(clang: str, sanitizer: str) -> None:
-    """Require the libraries for a sanitizer, which Debian packages separately from clang.
-
-    Raises:
-        MissingDependencyError: the libraries are missing; the message says how to install them.
-    """
+    """Require the libraries for a sanitizer, which Debian packages separately from clang."""
     asked = [clang, "--rtlib=compiler-rt", "-print-libgcc-file-name"]
     folder = Path(subprocess.run(asked, capture_output=True, text=True, check=False).stdout).parent
     if not any(folder.glob(f"libclang_rt.{_RUNTIMES[sanitizer]}*")):

@@ -37,11 +37,7 @@ def explain(
 
 
 def _show(console: Console, code: str) -> None:
-    """Print the cause, the example and the remedy of a code.
-
-    Raises:
-        UnknownCodeError: there is no such code.
-    """
+    """Print the cause, the example and the remedy of a code."""
     from opsmith.checks.report.failure_codes import explanation
 
     entry = explanation(code)

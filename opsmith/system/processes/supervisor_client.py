@@ -328,11 +328,7 @@ class Supervised:
         return data
 
     def _wait(self, enough: Callable[[], bool], seconds: float, bound: MemoryBound | None) -> None:
-        """Read until `enough()` is true.
-
-        Raises:
-            EndError: the time or memory limit is exceeded, or the answers have ended.
-        """
+        """Read until `enough()` is true."""
         deadline = time.monotonic() + seconds
         while not enough():
             left = deadline - time.monotonic()

@@ -207,11 +207,7 @@ class Manifest:
         return manifest
 
     def _validate(self) -> None:
-        """Check the manifest for contradictions between its fields.
-
-        Raises:
-            Mismatch: naming the field.
-        """
+        """Check the manifest for contradictions between its fields."""
         for place, specs in (("inputs", self.inputs), ("outputs", self.outputs)):
             for position, spec in enumerate(specs):
                 if spec.dtype not in ALL_DTYPES:
@@ -381,11 +377,7 @@ def _read_manifest(out: Path) -> Manifest:
 
 
 def _keep_others(out: Path, temporary: Path) -> None:
-    """Link into the new folder what lies in the old one without belonging to its artifact.
-
-    Raises:
-        ArtifactError: the new artifact has a file of the same name.
-    """
+    """Link into the new folder what lies in the old one without belonging to its artifact."""
     listed = {Path(name) for name in (*_read_manifest(out).files, MANIFEST)}
     own = listed.union(*(path.parents for path in listed))
 

@@ -217,11 +217,7 @@ def _options(target: Target, given: Arguments) -> dict[str, object]:
 
 
 def _refuse_value(target: Target, option: Option, value: Value) -> None:
-    """Refuse a value that the option does not accept.
-
-    Raises:
-        OptionError: naming target and option.
-    """
+    """Refuse a value that the option does not accept."""
     wrong = f"target {target.name!r}: {option.name}={value!r}"
     if option.by_operator and not isinstance(value, str | Mapping):
         raise OptionError(f"{wrong}; expected a str, or a mapping from operator names to these")

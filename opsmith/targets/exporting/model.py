@@ -81,7 +81,8 @@ class Model:
         sizes = [size for value in values if isinstance(value, Tensor) for size in value.shape]
         alone = {str(size) for size in sizes}
         for size in sizes:
-            for symbol in _symbols(size):
+            symbols: set[Untyped] = set() if isinstance(size, int) else size.node.expr.free_symbols
+            for symbol in map(str, symbols):
                 low, high = ranges.get(symbol, (0, None))
                 if symbol not in alone and str(size) in ranges:
                     low, high = _of_symbol(size, *ranges[str(size)]) or (low, high)
@@ -301,10 +302,6 @@ def _of_symbol(size: Untyped, low: int | None, high: int | None) -> tuple[int, i
         return None
     first = max(0, -((start - (low or 0)) // step))
     return int(first), None if high is None else int((high - start) // step)
-
-
-def _symbols(size: Untyped) -> list[str]:
-    return [] if isinstance(size, int) else [str(s) for s in size.node.expr.free_symbols]
 
 
 def _bound(value: Untyped) -> int | None:

@@ -111,11 +111,7 @@ def _told_apart(
 
 
 def _refuse_confused(program: ExportedProgram) -> None:
-    """Refuse a program that was traced with one tensor for two inputs, and reads only one.
-
-    Raises:
-        ExportError: naming the inputs.
-    """
+    """Refuse a program that was traced with one tensor for two inputs, and reads only one."""
     leaves = pytree.tree_leaves(program.example_inputs)
     specs = [s for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
     if len(leaves) != len(specs):

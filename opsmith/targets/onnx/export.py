@@ -132,11 +132,7 @@ def _foreign_nodes(made: Any, kept: Sequence[Choice]) -> tuple[str, ...]:
 
 
 def _exclude_failing(kept: tuple[Choice, ...], chooser: Chooser, error: FormError) -> None:
-    """Exclude the form of the operator that could not be translated.
-
-    Raises:
-        FormError: the operator was inlined, or the user requested the form.
-    """
+    """Exclude the form of the operator that could not be translated."""
     for choice in kept:
         if choice.operator.name == error.operator:
             chooser.exclude(choice.operator, choice.form, error.why)
@@ -159,11 +155,7 @@ def _require_stateless(program: ExportedProgram) -> None:
 
 
 def _require_known_operators(model: Model, known: Callable[[OpOverload], bool]) -> None:
-    """Refuse custom operators that neither opsmith nor the exporter can translate.
-
-    Raises:
-        ExportError: naming them.
-    """
+    """Refuse custom operators that neither opsmith nor the exporter can translate."""
     for name, nodes in model.foreign_operators().items():
         if not any(known(node.target) for node in nodes):  # type: ignore[arg-type]
             short = name.rpartition("::")[2]

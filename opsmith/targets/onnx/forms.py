@@ -129,11 +129,7 @@ def _in_library(operator: Operator, nodes: Sequence[Node], library: Library | No
 
 
 def _require_carried(operator: Operator, node: Node) -> None:
-    """Refuse a call with values that an ONNX node cannot hold.
-
-    Raises:
-        ExportError: naming the argument.
-    """
+    """Refuse a call with values that an ONNX node cannot hold."""
     arguments = call_arguments(operator, node)
     NodeLayout(operator.signature).attribute_values(arguments)
     for parameter in operator.signature.tensors:

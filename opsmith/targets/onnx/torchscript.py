@@ -186,11 +186,7 @@ def _refusing_values(operator: Operator, function: Callable[..., Any]) -> Callab
 
 
 def _require_visible(operator: Operator) -> None:
-    """Refuse to inline PyTorch's own operators, whose calls cannot be replaced in a trace.
-
-    Raises:
-        ExportError: naming the operator.
-    """
+    """Refuse to inline PyTorch's own operators, whose calls cannot be replaced in a trace."""
     if operator.signature.namespace == "aten":
         raise FormError(
             operator.name,
@@ -219,11 +215,7 @@ def _kept(operator: Operator) -> Callable[..., Any]:
 
 
 def _refuse_views(operator: Operator, arguments: Mapping[str, Any]) -> None:
-    """Refuse to write into part of a tensor: this exporter would silently omit the write.
-
-    Raises:
-        ExportError: naming the argument.
-    """
+    """Refuse to write into part of a tensor: this exporter would silently omit the write."""
     for parameter in operator.signature.mutated:
         value = arguments[parameter.name]
         if isinstance(value, Tensor) and is_view(value):

@@ -70,11 +70,7 @@ def bundle(model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
 
 
 def _refuse_complex(model: Model) -> None:
-    """Refuse a model that takes or returns complex numbers.
-
-    Raises:
-        ExportError: naming the input or output.
-    """
+    """Refuse a model that takes or returns complex numbers."""
     for what, specs in (("input", model.inputs), ("output", model.outputs)):
         for spec in specs:
             if spec.dtype in COMPLEX:
@@ -160,11 +156,7 @@ def _write_program(
 
 
 def _refuse_foreign(foreign: Sequence[str]) -> None:
-    """Refuse nodes that neither ONNX Runtime nor a library of the artifact defines.
-
-    Raises:
-        ExportError: naming them.
-    """
+    """Refuse nodes that neither ONNX Runtime nor a library of the artifact defines."""
     unknown = [name for name in foreign if not name.startswith(_OWN_DOMAINS)]
     if unknown:
         raise ExportError(

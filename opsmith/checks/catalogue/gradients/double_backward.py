@@ -100,14 +100,11 @@ def weighted(trial: Trial, case: Case) -> dict[str, Any]:
 def _weights(trial: Trial, case: Case) -> list[Tensor]:
     generator = torch.Generator().manual_seed(trial.settings.seed + 1)
     _, leaves = leaves_of(case.values, case.signature)
-    return [
-        torch.randn(leaf.shape, generator=generator, dtype=_widest(leaf)).to(leaf.dtype)
-        for leaf in leaves.values()
-    ]
-
-
-def _widest(tensor: Tensor) -> torch.dtype:
-    return torch.complex128 if tensor.is_complex() else torch.float64
+    drawn = []
+    for leaf in leaves.values():
+        wide = torch.complex128 if leaf.is_complex() else torch.float64
+        drawn.append(torch.randn(leaf.shape, generator=generator, dtype=wide).to(leaf.dtype))
+    return drawn
 
 
 def differentiate_twice(

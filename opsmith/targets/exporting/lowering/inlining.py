@@ -179,11 +179,7 @@ def _exclude_culprit(
     chooser: Chooser,
     error: Exception,
 ) -> None:
-    """Find the operator whose reference cannot be traced, and exclude its inline form.
-
-    Raises:
-        ExportError: the user requested the inline form, or no single operator is at fault.
-    """
+    """Find the operator whose reference cannot be traced, and exclude its inline form."""
     for operator in operators:
         try:
             _decomposed(program, [operator], pure)

@@ -56,7 +56,10 @@ def partitioned(
 
         def local(*parts: Any) -> tuple[Any, ...]:
             several = zip(call(*parts), returned, strict=True)
-            return tuple(_summed(value, shared.missing(own, chosen)) for value, own in several)
+            return tuple(
+                jax.lax.psum(value, axes) if (axes := shared.missing(own, chosen)) else value
+                for value, own in several
+            )
 
         return mesh, local, _places(mesh, returned, chosen), _places(mesh, given, chosen)
 
@@ -147,10 +150,6 @@ class _Shared:
             if self.is_summed(factor) and factor not in own
             for axis in axes
         )
-
-
-def _summed(value: Any, axes: tuple[str, ...]) -> Any:
-    return jax.lax.psum(value, axes) if axes else value
 
 
 def _places(mesh: Any, arrays: Sequence[_Factors], chosen: Mapping[str, Any]) -> tuple[Any, ...]:
