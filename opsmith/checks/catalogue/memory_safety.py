@@ -19,6 +19,7 @@ from opsmith.checks.cases.subject import Subject, subjects_of
 from opsmith.checks.cases.wanted import Wanted
 from opsmith.checks.harness import Called, Fault, Phase
 from opsmith.checks.numerics.comparison import same_bits
+from opsmith.checks.numerics.oracle import Expected
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial.size_rules import tell_sizes
 from opsmith.checks.trial.trial import Trial
@@ -119,8 +120,7 @@ def bounds(trial: Trial) -> None:
         (first,), (second,), _ = call(trial, build, [case], phases)
         if not values:
             return
-        for name, one, other in zip(expected.names, first.tensors(), second.tensors(), strict=True):
-            _must_be_written(name, one, other)
+        must_be_written(expected, (first, second), phases)
         differ = not same_bits(first.tensors(), second.tensors())
         code = "OPS-MEMORY-UNINITIALIZED" if differ else ""
         trial.compare(first.tensors(), expected, code=code)
@@ -142,20 +142,22 @@ def bounds(trial: Trial) -> None:
         trial.sample(one, wanted, trial.some(8))
 
 
-def _must_be_written(name: str, first: Tensor, second: Tensor) -> None:
-    """Refuse results with elements that still hold the initial bytes of the memory."""
-    if first.shape != second.shape or not first.numel():
-        return
-    untouched = _holds(first, _FILLS[0]) & _holds(second, _FILLS[1])
-    if not bool(untouched.any()):
-        return
-    place = [int(i) for i in torch.unravel_index(untouched.flatten().int().argmax(), first.shape)]
-    count = int(untouched.sum())
-    raise Failure(
-        f"{name}{place or ''} was never written"
-        + (f", and {count - 1} more of {first.numel()} elements" if count > 1 else ""),
-        code="OPS-RESULT-UNWRITTEN",
-    )
+def must_be_written(expected: Expected, calls: Sequence[Called], phases: Sequence[Phase]) -> None:
+    """Refuse results with elements that still hold, in each call, the bytes that filled memory."""
+    several = zip(*(call.tensors() for call in calls), strict=True)
+    for name, results in zip(expected.names, several, strict=True):
+        first, *others = results
+        if not first.numel() or any(other.shape != first.shape for other in others):
+            continue
+        held = [_holds(one, phase.fill) for one, phase in zip(results, phases, strict=False)]
+        untouched = torch.stack(held).all(0)
+        if count := int(untouched.sum()):
+            place = torch.unravel_index(untouched.flatten().int().argmax(), first.shape)
+            raise Failure(
+                f"{name}{[int(i) for i in place] or ''} was never written"
+                + (f", and {count - 1} more of {first.numel()} elements" if count > 1 else ""),
+                code="OPS-RESULT-UNWRITTEN",
+            )
 
 
 def _holds(tensor: Tensor, fill: int) -> Tensor:
