@@ -191,6 +191,8 @@ def sizes(
             wanted = Wanted(sizes=_FEW, forced={name: length})
             called = _called("long rows", length, min(asked, largest.get(name, asked)))
             yield Cohort(called, wanted, 0, 1, every_dtype=True, code="OPS-SIZE-BOUNDARY")
+            # Equal numbers in several passes of a block.
+            yield Cohort(called, replace(wanted, values="ties"), 1, code="OPS-VALUE-ORDER")
     for name in some:
         # The sum of many large numbers exceeds the range of half precision.
         if length := long(name, _LONG["float16"]):
@@ -258,7 +260,8 @@ def values(signature: Signature, dtype: str | None) -> Iterator[Cohort]:
         if any(takes(p, _dtype(signature, p, dtype), kind) for p in signature.tensors):
             # The few special elements have to reach the places where the operator handles them.
             examples = _EXAMPLES.get(kind, 3)
-            wanted = Wanted(sizes=_MODEST, values=kind)
+            # Several ends have to meet: a red pixel has one of 255 beside two of 0.
+            wanted = Wanted(sizes=_ROOMY if "ends" in kind else _MODEST, values=kind)
             yield Cohort(kind, wanted, examples, 2, code=_CODES[kind])
             if kind == "zeros":  # a sample may hold nothing else
                 yield Cohort(kind, replace(wanted, alone=True), code=_CODES[kind])
