@@ -57,7 +57,7 @@ CUDA_KINDS = {
     "": "CUDA: results",
 }
 KINDS |= {kind: (f"OPS-{code}",) for code, kind in CUDA_KINDS.items() if code}
-KINDS[CUDA_KINDS[""]] = ("OPS-VALUE-",)
+KINDS[CUDA_KINDS[""]] = ("OPS-VALUE-", "OPS-RESULT-UNWRITTEN")
 #: Matches words of a message that name a kind, whatever the code: a size, an argument, a dtype.
 WORDS = {
     "sizes": r"\nsizes: \w+ where (len\(|[A-Z])",

@@ -98,12 +98,11 @@ void open_barrier() {
     if (!same(first->place, thread.place) || first->vote != thread.vote) report_deadlock();
     votes += thread.brought != 0 ? 1 : 0;
   }
+  // Since Volta a barrier waits for the threads that have not returned.
   if (returned != 0) {
-    stop("barrier",
-         "not every thread of the block reaches " + std::string(first->what) + ": " +
-             count_text(returned) + " returned before it, and " + count_text(waiting) +
-             " (first: " + name_of(*first) + ") wait for them",
-         first->place);
+    remark(count_text(returned) + " returned before " + std::string(first->what) + ", and " +
+               count_text(waiting) + " (first: " + name_of(*first) + ") wait there",
+           first->place);
   }
   switch (first->vote) {
     case Vote::any:

@@ -40,9 +40,10 @@ FAULTS = {
     "divergent_barrier": (
         """__global__ void k(float* y) {
   if (threadIdx.x < 40) __syncthreads();  // HERE
+  __syncthreads();
 }"""
         + MAIN,
-        "barrier: not every thread of the block reaches __syncthreads",
+        "barrier: threads of a block wait at different places",
         ("HERE",),
     ),
     "read_out_of_bounds": (

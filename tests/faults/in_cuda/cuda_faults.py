@@ -89,9 +89,9 @@ FAULTS = {
         100,
         turned,
         "CUDA-BARRIER",
-        "reaches __syncthreads: 92 threads returned",
+        "wait at different places: ",
     ),
-    "return_before_barrier": (100, turned, "CUDA-BARRIER", "reaches __syncthreads: 92 threads"),
+    "return_before_barrier": (100, turned, "", "92 threads returned before __syncthreads"),
     "two_barriers": (
         40,
         first,

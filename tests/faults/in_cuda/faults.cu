@@ -85,7 +85,7 @@ SCALE(barrier_in_a_branch) {
     tile[threadIdx.x] = x[i];
     if constexpr (kWrong) __syncthreads();  // FAULT
   }
-  if constexpr (!kWrong) __syncthreads();
+  __syncthreads();
   if (i < n) out[i] = tile[count - 1 - threadIdx.x];
 }
 
@@ -93,8 +93,9 @@ SCALE(return_before_barrier) {
   __shared__ float tile[kThreads];
   const int first = blockIdx.x * kThreads, i = first + threadIdx.x;
   const int count = min(kThreads, n - first);
+  const int next = (threadIdx.x + 1) % kThreads;  // whose element the thread loads
   if (kWrong && i >= n) return;
-  if (i < n) tile[threadIdx.x] = x[i];
+  if (first + next < n) tile[next] = x[first + next];
   __syncthreads();  // FAULT
   if (i < n) out[i] = tile[count - 1 - threadIdx.x];
 }
