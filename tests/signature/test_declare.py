@@ -150,6 +150,7 @@ def optional_list_binds(xs: list[Float32[Tensor, "N"]] | None) -> Float32[Tensor
 def wrong_default(x: Float[Tensor, "N"], k: int = "a") -> Tensor: ...  # type: ignore[empty-body,assignment]
 def none_default(x: Float[Tensor, "N"], k: int = None) -> Tensor: ...  # type: ignore[empty-body,assignment]  # noqa: RUF013
 def short_default(x: Tensor, s: tuple[int, int] = (1,)) -> Tensor: ...  # type: ignore[empty-body,assignment]
+def texts_default(x: Tensor, names: Sequence[str] = ()) -> Tensor: ...  # type: ignore[empty-body]
 def no_result(x: Tensor): ...  # type: ignore[no-untyped-def]
 def does_nothing(x: Tensor) -> None: ...
 def scalar_result(x: Tensor) -> float: ...  # type: ignore[empty-body]
@@ -213,6 +214,10 @@ def comma_in_a_shape(x: Float[Tensor, "N, C"]) -> Tensor: ...  # type: ignore[em
         (wrong_default, "parameter 'k: int': the default 'a' is not int"),
         (none_default, "the default None needs 'int | None'"),
         (short_default, "the default (1,) has 1 elements, expected 2"),
+        (
+            texts_default,
+            "PyTorch's schemas have no default for a list of strings; leave the default",
+        ),
         (no_result, "the return annotation is missing"),
         (does_nothing, "returns nothing and mutates nothing"),
         (scalar_result, 'return a 0-dimensional one, as in Float[Tensor, ""]'),

@@ -378,8 +378,8 @@ def prepare(
         build = harness.build(translated, emulated=emulated)
     except BuildError as error:
         raise Inapplicable(
-            "the kernel does not compile with numbers that are never rounded (vector types and "
-            f"intrinsics, bits of numbers): {_first_error(error)}"
+            "the source, with every operator in it, does not compile with numbers that are never "
+            f"rounded (vector types and intrinsics, bits of numbers): {_first_error(error)}"
         ) from None
     if emulated and dtypes != [None]:
         compiled_for = Library(

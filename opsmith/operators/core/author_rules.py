@@ -146,6 +146,11 @@ class DistributionRule:
                     f'{type(stated).__name__}, expected {{"name": numbers uniform in [0, 1]}} or '
                     '{"name": (bools, probability)}'
                 )
+            if isinstance(share, Tensor) and share.numel() != 1:
+                raise DeclarationError(
+                    f"{self.signature.qualname}: register_distribution: {name!r} has a probability "
+                    f"for each of {share.numel()} bools, expected one number for all of them"
+                )
             found[name] = values.reshape(-1), None if share is None else float(share)
         return found
 

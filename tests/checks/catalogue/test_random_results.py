@@ -202,6 +202,10 @@ def test_a_wrong_statement_of_a_distribution_is_refused() -> None:
         operator.register_distribution(wrong)
         (row,) = checks.run(operator, select=["randomness"], isolate=False, examples=2).failures
         assert 'expected {"name": numbers uniform in [0, 1]}' in row.message
+    operator.register_distribution(lambda x, result: {"kept": (result != 0, x.abs())})
+    (row,) = checks.run(operator, select=["randomness"], isolate=False, examples=2).failures
+    assert "'kept' has a probability for each of" in row.message
+    assert "expected one number for all of them" in row.message
 
 
 @pytest.mark.parametrize("share", [0.003, 0.5, 0.99])
