@@ -121,7 +121,7 @@ def call_on_parts(operator: Operator, args: Sequence[object], kwargs: Arguments)
 
 
 def _on_one_mesh(operator: Operator, arguments: Arguments) -> tuple[DeviceMesh, dict[str, Value]]:
-    """Return the mesh of a call's DTensors, and its arguments, all tensors of which are DTensors."""
+    """Return the mesh of a call's DTensors, and its arguments, whose tensors are all DTensors."""
     from torch.distributed.tensor import DTensor, Replicate
 
     tensors = list(every_tensor_in(arguments))
