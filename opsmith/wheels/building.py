@@ -229,11 +229,7 @@ def _encoded(data: bytes) -> str:
 
 
 def _audited(path: Path) -> str:
-    """Return the oldest Linux on which a wheel's libraries run, as a platform tag.
-
-    Raises:
-        ExportError: the libraries need libraries other than PyTorch's and the system's.
-    """
+    """Return the oldest Linux on which a wheel's libraries run, as a platform tag."""
     run = subprocess.run(
         [sys.executable, "-m", "auditwheel", "show", "--json", str(path)],
         capture_output=True,

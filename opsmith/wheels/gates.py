@@ -195,11 +195,7 @@ def _library(kind: Platform, torch: TorchPaths) -> Path:
 
 
 def _cxx_library(kind: Platform, what: str) -> Iterator[str]:
-    """Yield compiler options to use GCC's C++ library; none for this machine's own compiler.
-
-    Raises:
-        MissingDependencyError: GCC's C++ library is not on this machine.
-    """
+    """Yield compiler options to use GCC's C++ library; none for this machine's own compiler."""
     if not kind.target:
         return
     own = compilers.find_compiler(what).path

@@ -121,6 +121,7 @@ struct Doubtful {
   uint64_t bytes;
   std::string text;
   Place place, other_place;
+  bool beside = false;  // a read beside a tensor, and no race
 };
 
 // A write that conflicts with another access: it is a race if the write changes the value.

@@ -89,6 +89,7 @@ std::string race_words(const Watched& watched, const Access& one, const Stamp& o
 constexpr const char* kOther = "the other access";
 
 [[noreturn]] void stop_race(const Doubtful& one) {
+  if (one.beside) stop("bounds", one.text, one.place);
   stop("race", one.text, one.place, kOther, one.other_place);
 }
 
@@ -233,10 +234,13 @@ bool is_in_library(const void* address) {
        at(place));
 }
 
+bool in_shared_word(Access one);
+
 [[gnu::noinline]] void access_region(const Watched& watched, const Access& all) {
   const State& s = state();
   const Region& region = watched.region;
   if (all.address + all.bytes > region.data + region.size) {
+    if (in_shared_word(all)) return;
     stop_outside(watched, all.address, all.bytes, all.writes(), all.place);
   }
   if (!s.in_device) stop_host(watched, all.address, all.writes(), all.place);
@@ -263,6 +267,31 @@ bool is_in_library(const void* address) {
   }
 }
 
+// Whether an access is to a word that small elements at an end of a tensor share with what is
+// beside it, as in an addition to half numbers by atomicCAS; a plain read must be followed by that.
+[[gnu::noinline, gnu::cold]] bool in_shared_word(Access one) {
+  constexpr uint32_t word = 4;
+  const Watched* watched = region_of(one.address);
+  if (watched == nullptr) watched = region_of(one.address + word - 1);
+  if (watched == nullptr || watched->region.element == 0 || watched->region.element >= word ||
+      one.bytes != word || reinterpret_cast<uintptr_t>(one.address) % word != 0) {
+    return false;
+  }
+  const bool plain = one.does == Does::reads && one.kind == Kind::plain;
+  if (!plain && one.does != Does::updates) return false;
+  if (plain) {
+    const std::string text =
+        name_of(*state().current) + " read " + watched->outside(one.address, word);
+    state().doubtful.push_back({one.address, word, text, at(one.place), {}, true});
+  }
+  const Region& region = watched->region;
+  const char* const end = std::min<const char*>(one.address + word, region.data + region.size);
+  one.address = std::max<char*>(one.address, region.data);
+  one.bytes = static_cast<uint32_t>(end - one.address);
+  access_region(*watched, one);
+  return true;
+}
+
 void settle_write() {
   const Pending pending = *std::exchange(state().pending, std::nullopt);
   if (std::memcmp(pending.before, pending.address, pending.bytes) != 0) stop_race(pending);
@@ -287,6 +316,7 @@ bool access(const Access& one) {
   if (!s.copies.empty()) check_beside_copies(one);
   const Watched* watched = region_of(one.address);
   if (watched == nullptr) {
+    if (s.in_device && in_shared_word(one)) return true;
     access_elsewhere(one.address, one.bytes, one.writes(), one.place);
     return false;
   }
@@ -380,16 +410,20 @@ void expect(const void* data, uint64_t bytes, const void* expected) {
   State& s = state();
   if (s.watcher == nullptr || s.current == nullptr) return;
   if (s.pending.has_value()) settle_write();
-  const Watched* watched = region_of(data);
+  const char* at = static_cast<const char*>(data);
+  const char* end = at + bytes;
+  const Watched* watched = region_of(at);
+  if (watched == nullptr) watched = region_of(end - 1);
   if (watched == nullptr || watched->region.read_only || watched->region.vast) return;
   if (std::memcmp(data, expected, bytes) != 0) return;
   std::erase_if(s.doubtful, [&](const Doubtful& one) {
-    return one.address >= data && one.address + one.bytes <= static_cast<const char*>(data) + bytes;
+    return one.address >= at && one.address + one.bytes <= end;
   });
   // The thread has read the value just now: no other ran since.
-  const auto begin = static_cast<uint64_t>(static_cast<const char*>(data) - watched->region.data);
-  if (begin + bytes > watched->region.size) return;
-  for (uint64_t offset = begin; offset < begin + bytes; offset += watched->granule) {
+  const char* const begin = watched->region.data;
+  const auto last = static_cast<uint64_t>(std::min(end, begin + watched->region.size) - begin);
+  uint64_t offset = static_cast<uint64_t>(std::max(at, begin) - begin) & ~(watched->granule - 1ull);
+  for (; offset < last; offset += watched->granule) {
     for (Stamp& read : watched->granule_at(offset).reads) {
       if (read.time >= s.resumed && read.thread == stamped_thread() && read.kind == 0) {
         read.kind = static_cast<uint32_t>(Kind::strong);

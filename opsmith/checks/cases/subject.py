@@ -128,11 +128,7 @@ def registered(operator: Operator, dtype: str | None, seed: int) -> Iterable[dic
 
 
 def _named_arguments(name: str, function: Callable[..., object], case: object) -> dict[str, Any]:
-    """Return a case that a function of `register_cases` yielded.
-
-    Raises:
-        DeclarationError: it is no mapping of arguments by name.
-    """
+    """Return a case that a function of `register_cases` yielded."""
     if not isinstance(case, Mapping):
         raise DeclarationError(
             f"{name}: register_cases: {where_written(function)}: a case is of type "

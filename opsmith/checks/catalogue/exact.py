@@ -280,11 +280,7 @@ class GradientComparison(ExactComparison):
 
 @contextlib.contextmanager
 def _in_field(mode: ExactReference, draw: int) -> Iterator[None]:
-    """Run a reference in the field of a draw, in double precision.
-
-    Raises:
-        Inapplicable: the reference leaves the field.
-    """
+    """Run a reference in the field of a draw, in double precision."""
     try:
         with double_by_default(), mode:
             yield

@@ -102,11 +102,7 @@ def _run(trial: Trial, given: Mapping[str, Any]) -> list[Tensor]:
 
 
 def _compare(name: str, found: Tensor, right: Tensor, shown: str) -> None:
-    """Compare piece by piece: a comparison needs many times the memory of what it compares.
-
-    Raises:
-        Failure: a result is wrong.
-    """
+    """Compare piece by piece: a comparison needs many times the memory of what it compares."""
     if found.shape != right.shape or found.dtype != right.dtype:
         # To look at their values would take as much memory again.
         got, wanted = (f"{dtype_name(t.dtype)} {show_shape(t.shape)}" for t in (found, right))

@@ -140,11 +140,7 @@ class Function:
         return shared(*leaves)
 
     def _outputs(self, arguments: dict[str, Any]) -> list[Any]:
-        """Return the shapes and dtypes of a call's results, and of what it writes.
-
-        Raises:
-            ArgumentError: an argument does not fit the declaration.
-        """
+        """Return the shapes and dtypes of a call's results, and of what it writes."""
         signature = self.signature
         try:
             bindings = bind(signature, described(signature, arguments))
