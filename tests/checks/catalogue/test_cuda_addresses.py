@@ -1,15 +1,16 @@
-"""An addition to half numbers by atomicCAS of the word around them is right at both ends."""
+"""Which addresses `cuda-on-cpu` takes, and what it says of others."""
 
 from typing import Annotated
 
 import pytest
 import torch
-from jaxtyping import Float16, Int64
+from jaxtyping import Float16, Float32, Int64
 from torch import Tensor
 
 import opsmith
 from opsmith import Index, checks
 
+#: Half numbers are added by atomicCAS of the word around them, as PyTorch did.
 KERNEL = """
 #include "added.h"
 #include <cuda_fp16.h>
@@ -38,6 +39,24 @@ void added(const opsmith::Context& ctx, const shared_words::added_args& a) {
       a.at.data(), n);
 }
 OPSMITH_KERNEL(shared_words, added, cuda)
+"""
+#: The last lane asks one that has returned where it is to read.
+ASKING = """
+#include "chained.h"
+#include <opsmith/cuda.h>
+__global__ void follow(const float* x, float* out, int count) {
+  const int lane = threadIdx.x;
+  if (lane >= count) return;
+  const int next = __shfl_sync(0xffffffff, lane, lane + 1);
+  out[lane] = x[next];
+}
+void chained(const opsmith::Context& ctx, const remarks::chained_args& a) {
+  const int count = static_cast<int>(a.N);
+  if (count < 32) {
+    follow<<<1, 32, 0, opsmith::cuda_stream(ctx)>>>(a.x.data(), a.out.data(), count);
+  }
+}
+OPSMITH_KERNEL(remarks, chained, cuda)
 """
 ATOMIC = "atomicCAS(word, assumed, next)"
 
@@ -74,3 +93,19 @@ def test_halves_are_added_by_the_word(tmp_path, exchange, code):
     if code:
         line = 1 + KERNEL[: KERNEL.index("// READ")].count("\n")
         assert f"added.cu:{line}" in row.explain()
+
+
+@pytest.mark.slow
+def test_an_address_that_no_lane_brought_is_told_with_the_shuffle(tmp_path):
+    @opsmith.op("remarks::chained", where="N >= 1")
+    def chained(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+        return x.roll(-1)
+
+    (tmp_path / "chained.cu").write_text(ASKING)
+    chained.register_kernel("cuda", source=tmp_path / "chained.cu")
+    report = checks.run(chained, select=["cuda-on-cpu"], examples=4, isolate=False)
+    row = next(row for row in report.rows if row.check == "cuda-on-cpu")
+    assert row.code.startswith("OPS-MEMORY"), row.explain()
+    first, second = row.explain().split("after this, which may be the cause: ")
+    assert "of argument 'x'" in first and "chained.cu:8" in first
+    assert "__shfl_sync took the value of lane" in second and "chained.cu:7" in second
