@@ -17,7 +17,7 @@ from typing import Any
 from torch import Tensor
 
 from opsmith.checks.cases.case import Case
-from opsmith.checks.cases.failure import Failure, Inapplicable
+from opsmith.checks.cases.failure import DEPENDS, Failure, Inapplicable
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import REFERENCE
 from opsmith.checks.catalogue.claims.batch_invariance import batch_invariance
@@ -43,6 +43,8 @@ from opsmith.system.processes.sandbox.policy import unavailable
 from opsmith.system.scratch import held_folder
 
 _KERNEL = "candidate"
+#: Codes of results that a result of an earlier call may explain.
+_OF_VALUES = ("OPS-VALUE-", "OPS-LAYOUT-", "OPS-SIZE-", "OPS-ARGUMENT-")
 #: The fewest compared calls that look for a result that earlier calls made wrong. The seed decides
 #: how many there are, up to twice as many.
 _COMPARED = 400
@@ -287,7 +289,7 @@ class _Run:
                 trial, known = self.asked or (trial, None)
                 self.asked = None
                 check = partial(_program, program=program, known=known)
-            self.add(_judged(trial, check))
+            self.add(_judged(trial, check, session.renew))
 
     def ask_ahead(
         self, operator: Operator, settings: Settings, session: Session, program: Program
@@ -310,7 +312,7 @@ class _Run:
         return any(row.operator == operator.name for row in self.report.failures)
 
 
-def _judged(trial: Trial, run: Callable[[Any], None]) -> Row:
+def _judged(trial: Trial, run: Callable[[Any], None], renew: Callable[[], None]) -> Row:
     started = time.monotonic()
     operator = trial.operator
     status: Status = "passed"
@@ -336,6 +338,8 @@ def _judged(trial: Trial, run: Callable[[Any], None]) -> Row:
     except Failure as failure:
         status, message, code = "failed", str(failure), failure.code
         case = failure.case.describe() if failure.case is not None else ""
+        if failure.case and code.startswith(_OF_VALUES) and _is_right_first(trial, failure, renew):
+            message, code = f"{message}\n{DEPENDS}", "OPS-STATE-EARLIER"
     except Exception as error:
         status, message, code = "failed", trial.raised(error), trial.attribution.raises
     generic = operator.signature.generic
@@ -351,6 +355,17 @@ def _judged(trial: Trial, run: Callable[[Any], None]) -> Row:
         notes=tuple(dict.fromkeys(trial.notes)),
         samples=trial.counts.tally.samples(),
     )
+
+
+def _is_right_first(trial: Trial, failure: Failure, renew: Callable[[], None]) -> bool:
+    """Return whether the case of a failure passes as the first call of a process."""
+    assert failure.case is not None
+    renew()
+    try:
+        trial.compare(trial.run(failure.case.make()), trial.truth(failure.case))
+    except Exception:
+        return False
+    return True
 
 
 def _row(operator: Operator, check: str, status: Status, message: str, code: str) -> Row:

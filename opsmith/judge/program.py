@@ -116,15 +116,7 @@ class Program(Supervised):
         return accepted(operator, arguments, values, sent, after, require_declared)
 
     def _run(self, calls: list[Any], memory: list[bytes], most: int) -> tuple[list[Any], Reader]:
-        """Run the program, and return what it sent: the description of each call's results.
-
-        Args:
-            memory: the bytes of the memory of all arguments.
-            most: the most bytes of memory that the program may take.
-
-        Raises:
-            EndError: the program failed, or exceeded a limit.
-        """
+        """Run the program, in at most `most` bytes; return the descriptions of all results."""
         limit = self._patience = self._place.within(self._limit)
         self.make_ready()
         bound = MemoryBound(self._sandbox.size, most, self._sandbox.excess(most))

@@ -199,6 +199,7 @@ def several(tmp_path, module: str, kernels: list[tuple[str, str]]) -> tuple[Path
 
 #: The cheats of which the judge says more than that a value is wrong.
 NAMED = [
+    "cached by pointer and shape",
     "cached by pointer, shape and first element",
     "writes its argument",
     "result in memory that is used again",
@@ -216,6 +217,8 @@ def test_cheats_are_refused_and_the_right_kernel_beside_them_is_not(tmp_path):
     )
     assert codes["writes its argument"]["reference"] == "OPS-MUTATION-UNDECLARED"
     assert codes["cached by pointer, shape and first element"]["again"] == "OPS-STATE-EARLIER"
+    assert codes["cached by pointer and shape"]["reference"] == "OPS-STATE-EARLIER"
+    assert "right in a fresh process" in messages["cached by pointer and shape"]["reference"]
     assert "OPS-RESULT-REUSED" in codes["result in memory that is used again"].values()
     again = str(messages["result in memory that is used again"])
     assert "it lies in memory that the kernel uses again" in again

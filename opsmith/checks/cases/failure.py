@@ -12,6 +12,11 @@ from opsmith.system.products import import_product
 
 #: The line of a failure of which no call returned.
 LIFELESS = "No call of the kernel returned, whatever the sizes and dtypes."
+#: What a failure says of a wrong result that is right as the first one of a process.
+DEPENDS = (
+    "The same call is right in a fresh process: what it gives depends on earlier calls. Does the "
+    "kernel keep a result, count its calls, or read memory that it did not write?"
+)
 #: What a failure says of a call that had less time than others, as an earlier one hung.
 HURRIED = "(less than usual, since"
 #: The beginning of the line of a failure that says which sizes have it.

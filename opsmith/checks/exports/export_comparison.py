@@ -184,13 +184,7 @@ class ModelExports:
                         self._compare_telling(one, results, truths[id(one)])
 
     def _announce(self, calls: Sequence[Case]) -> None:
-        """Announce the calls of the model that is about to be exported and run.
-
-        Raises:
-            _CannotError: the model ended a process before, and it is unknown which of its calls
-                did.
-            Failure: the model's only call ended a process before.
-        """
+        """Announce a model's calls; refuse a model of which a call ended a process before."""
         first, *others = calls
         try:
             more = f"in one model with {len(others)} other calls" if others else ""

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from opsmith.checks.cases.failure import DEPENDS
 from opsmith.checks.cases.reruns.rerun_command import Replay, command_of
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import Subject
@@ -48,10 +49,6 @@ _RACES = (
     "work write to one place, or the result depends on how the work is cut."
 )
 _FINDS_RACES = " --check sanitize-thread names the lines of two threads that meet."
-_DEPENDS = (
-    "The same call is right in a fresh process: what it gives depends on earlier calls. Does the "
-    "kernel keep a result, count its calls, or read memory that it did not write?"
-)
 _INNOCENT = (
     "; called alone in a fresh process it does not crash: an earlier call may have damaged memory, "
     "and this case may be innocent"
@@ -241,7 +238,7 @@ class Worker(Supervised):
                 return replace(row, message=message, code="OPS-DETERMINISM-THREADS", snippet=whole)
         if not alone:
             return row
-        lines = [f"{first}{_INNOCENT}", *said] if crashed else [first, *said, _DEPENDS]
+        lines = [f"{first}{_INNOCENT}", *said] if crashed else [first, *said, DEPENDS]
         code = row.code if crashed else "OPS-STATE-EARLIER"
         return replace(row, message="\n".join(lines), code=code, snippet=whole)
 
