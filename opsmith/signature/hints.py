@@ -368,11 +368,7 @@ def results(annotation: object, scalars: Collection[str], taken: Collection[str]
 
 
 def _is_known(item: object) -> bool:
-    """Return whether an item of ``Annotated`` declares something; `False` for documentation.
-
-    Raises:
-        AnnotationProblem: the item is something else.
-    """
+    """Return whether an item of ``Annotated`` declares something; `False` for documentation."""
     classes = (*get_args(Annotation), *get_args(Mark))
     if isinstance(item, type) and item in classes:
         raise AnnotationProblem(f"{item.__name__} is a class; write {item.__name__}(...)")

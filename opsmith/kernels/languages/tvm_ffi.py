@@ -150,11 +150,7 @@ def file_of(module: object, function: str, what: str) -> str:
 
 
 def _package(what: str) -> Path:
-    """Return the folder of tvm-ffi, which is not imported.
-
-    Raises:
-        MissingDependencyError: tvm-ffi is not installed.
-    """
+    """Return the folder of tvm-ffi, which is not imported."""
     found = importlib.util.find_spec("tvm_ffi")
     if found is None or found.origin is None:
         raise MissingDependencyError(

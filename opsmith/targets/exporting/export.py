@@ -196,11 +196,7 @@ _TAKERS: dict[str, type] = {"models": ModelTarget, "operators": OperatorTarget}
 
 
 def _options(target: Target, given: Arguments) -> dict[str, object]:
-    """Return every option of the target, with the default for an option that is missing or `None`.
-
-    Raises:
-        OptionError: the target does not have an option, or does not accept its value.
-    """
+    """Return every option of the target, with the default for one that is missing or `None`."""
     known: dict[str, Option] = {option.name: option for option in target.options}
     for name, value in given.items():
         if name not in known:

@@ -43,6 +43,12 @@ def compare(
     Raises:
         CheckError: results differ in number, shape or dtype, or by more than rounding explains.
     """
+    for node in model.program.graph.nodes:
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            raise CheckError(
+                f"the model draws random numbers ({node.target}), so no two runs agree. Have it "
+                "take them as an input, or pass verify=False to export all the same."
+            )
     reference: Callable[..., object] = model.module or model.program.module()
     if any(spec.kind is InputKind.CUSTOM_OBJ for spec in model.program.graph_signature.input_specs):
         # A call may change the user's object, so call a copy of it.

@@ -140,7 +140,10 @@ def refusal(error: BaseException, program: ExportedProgram | None = None) -> Exp
         return ExportError(f"torch.onnx could not translate the model: {text}")
     name, target, arguments = found.groups()
     nodes = program.graph.nodes if program is not None else ()
-    traces = [node.meta.get("stack_trace") or "" for node in nodes if node.name == name]
+    own = [node for node in nodes if node.name == name]
+    if any(torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) for node in own):
+        text = "it draws random numbers; have the model take them as an input"
+    traces = [node.meta.get("stack_trace") or "" for node in own]
     lines = _LINE.findall("".join(traces))
     place = f"\n  at {lines[-1][0]}:{lines[-1][1]}: {lines[-1][2]}" if lines else ""
     return ExportError(f"torch.onnx could not translate {target}{arguments}: {text}{place}")

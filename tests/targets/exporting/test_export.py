@@ -159,6 +159,19 @@ def test_a_runtime_that_disagrees_leaves_no_artifact(target, tmp_path):
     assert opsmith.load(out).artifact.manifest.agreement is None
 
 
+def test_a_model_that_draws_is_not_compared(target, tmp_path):
+    model, args, out = Drawing(), (torch.ones(3),), tmp_path / "dist"
+    said = r"^the model draws random numbers \(aten\.rand_like\.default\), so no two runs agree\."
+    with pytest.raises(CheckError, match=said):
+        opsmith.export(model, args, target="stand_in", out=out, say=None)
+    assert os.listdir(tmp_path) == []
+
+
+class Drawing(nn.Module):
+    def forward(self, x):
+        return x + torch.rand_like(x)
+
+
 def test_samples_of_the_callers_own_are_compared(target, tmp_path):
     samples = [(torch.ones(3),), (torch.zeros(3),)]
     artifact = opsmith.export(

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import opsmith
-from opsmith import ArtifactError, ExportError
+from opsmith import ArtifactError, ExportError, philox
 
 pytestmark = pytest.mark.slow(cases=2)
 
@@ -165,6 +165,21 @@ def test_an_exporters_error_names_the_node_and_its_line(tmp_path):
     assert "not 'SymbolicTensor'" in message
     assert f"\n  at {__file__}:" in message
     assert message.endswith(": return x.long() % x.shape[0]")
+
+
+def test_a_model_that_draws_is_told_to_take_its_numbers(tmp_path):
+    @opsmith.op("onnx_draws::noise")
+    def noise(x: Float[Tensor, "N"], rng: opsmith.Philox = None) -> Float[Tensor, "N"]:
+        return x * philox.uniform(rng, x.shape)
+
+    class Noisy(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return noise(x)
+
+    with pytest.raises(ExportError, match="it draws random numbers; have the model take them"):
+        opsmith.export(
+            Noisy(), (torch.ones(3),), target="onnx", out=tmp_path / "dist", form="inline", say=None
+        )
 
 
 OUTSIDE = torch.tensor([1.0, 2.0, 4.0])
