@@ -286,8 +286,8 @@ def _default_problem(parameter: Parameter) -> str | None:
             fits = isinstance(default, _SCALARS[kind]) and (
                 kind == "bool" or not isinstance(default, bool)
             )
-        case SequenceType("str"):
-            return "PyTorch's schemas have no default for a list of strings; leave the default out"
+        case SequenceType("str") if default == ():
+            return "PyTorch reads no empty list of strings as a default; leave the default out"
         case SequenceType(kind, length):
             fits = isinstance(default, tuple) and all(
                 isinstance(item, _SCALARS[kind]) for item in default

@@ -216,7 +216,7 @@ def comma_in_a_shape(x: Float[Tensor, "N, C"]) -> Tensor: ...  # type: ignore[em
         (short_default, "the default (1,) has 1 elements, expected 2"),
         (
             texts_default,
-            "PyTorch's schemas have no default for a list of strings; leave the default",
+            "PyTorch reads no empty list of strings as a default; leave the default",
         ),
         (no_result, "the return annotation is missing"),
         (does_nothing, "returns nothing and mutates nothing"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import typing
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol
@@ -145,12 +146,18 @@ class Operator(CustomOpDef, Generic[P, R]):
         self.kernels: dict[str, Kernel] = {"reference": kernel}
         self._opoverload = overload
         self._entry = entry_of(overload)
+        self._earlier: weakref.WeakSet[Operator[..., Value]] = weakref.WeakSet()
         self._number_places = number_places(signature)
         self._writes = bool(signature.mutated)
 
     def forward_to(self, later: RegisteredOperator) -> None:
-        """Have calls of this object call the operator that took its name, as `torch.ops` has."""
-        self._opoverload, self._entry = later._opoverload, later
+        """Have this object call the operator that took its name: its own overload is gone.
+
+        PyTorch frees an operator without registrations, and the overload would call that memory.
+        """
+        later._earlier = weakref.WeakSet([self, *self._earlier])
+        for one in later._earlier:
+            one._opoverload, one._entry = later._opoverload, later
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the operator; pass the arguments as declared.

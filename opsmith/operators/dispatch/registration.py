@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 
 _CURRENT: dict[str, Registration] = {}
-#: Registrations that no call reaches, of operators that were declared again.
-_KEPT: dict[str, Library] = {}
 #: The dispatch keys of tensors that are conjugated or negated only when they are read.
 LAZY_KEYS = ("Conjugate", "Negative")
 #: The tag by which out variants are found is not in every release.
@@ -244,7 +242,6 @@ class Registration:
         if self._argument_gate is not None:
             self._argument_gate.close()
             self._argument_gate = None
-        _keep(self.signature)
         self._withdraw("define")
 
     def implements(self, key: str) -> bool:
@@ -270,17 +267,6 @@ class Registration:
             rest = {other: source for other, source in guarded.kernels.items() if other != key}
             again = argument_gate.ArgumentGate(self.signature, rest) if rest else None
             self._argument_gate = again
-
-
-def _keep(signature: Signature) -> None:
-    """Keep what compiled code and others' overloads of an operator point to in the dispatcher.
-
-    It frees an operator without any registration, and they would call memory that is gone.
-    """
-    if signature.qualname not in _KEPT:
-        library = _KEPT[signature.qualname] = Library(signature.namespace, "FRAGMENT")
-        for name in (signature.name, f"{signature.name}.out")[: 2 - bool(signature.no_out)]:
-            library.impl(name, torch.library.fallthrough_kernel, "PrivateUse3")
 
 
 def _copying(signature: Signature, overload: OpOverload) -> Callable[..., object]:
