@@ -36,6 +36,8 @@ _LACKS = frozenset(COMPLEX)
 #: ONNX Runtime computes the sigmoid as a quotient of polynomials; its error is up to 1.4 units in
 #: the last place of 1 (measured with ONNX Runtime 1.31 on a CPU).
 _BESIDE_ONE = {"aten::sigmoid": 1.4}
+#: The nodes `Elu`, `Celu` and `Selu` subtract 1 from the exponential.
+_OF_NODES = {**_BESIDE_ONE, "aten::expm1": 1.0, "aten::elu": 1.0}
 #: Names in ``opsmith bench`` by form and exporter. Only one exporter is timed for each form, since
 #: both write equally fast models.
 _TIMED = {
@@ -124,7 +126,7 @@ def _proof(form: str, exporter: str) -> ModelProof:
         may_fix=form in ("standard", "inline"),
         lacks=_LACKS,
         timed=_TIMED.get((form, exporter), ""),
-        beside_one=_BESIDE_ONE if form == "inline" else {},
+        beside_one={"inline": _BESIDE_ONE, "standard": _OF_NODES}.get(form, {}),
     )
 
 

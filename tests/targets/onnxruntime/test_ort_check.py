@@ -134,6 +134,20 @@ def test_a_gate_is_as_accurate_as_onnx_runtime_computes_it():
     assert rows["ort_test::gated", "reference"].code == "OPS-VALUE-WRONG"
 
 
+@pytest.mark.slow(cases=2)
+@pytest.mark.parametrize("scaled", [False, True], ids=["right", "scale left out"])
+@pytest.mark.usefixtures("brief_shrinking")
+def test_a_node_that_subtracts_one_is_right_and_hides_no_wrong_translation(scaled):
+    @opsmith.op("ort_check::elu")
+    def elu(x: Float[Tensor, "N"], scale: float = 1.0) -> Float[Tensor, "N"]:
+        return torch.where(x > 0, x, torch.expm1(x.clamp(max=0))) * (scale if scaled else 1)
+
+    elu.register_onnx("Elu", opset=6)
+    (row,) = run(elu, select=["onnx-standard"]).values()
+    assert row.status == ("failed" if scaled else "passed"), row.explain()
+    assert not scaled or row.error > 999
+
+
 @pytest.mark.long
 @pytest.mark.usefixtures("brief_shrinking")
 def test_a_wrong_translation_fails():
