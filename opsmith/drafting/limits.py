@@ -97,10 +97,13 @@ def of_number(subject: Origin, argument: DraftArgument, sizes: Sizes) -> ValueLi
 def _divisor(
     name: str, found: Sequence[tuple[Mapping[str, int], Mapping[int, bool]]]
 ) -> ValueLimits | None:
-    """Return the limits of a number that has to divide a size; `None` if there is no such size."""
+    """Return the limits of a number that has to be odd, or to divide a size; else `None`."""
     tried = tuple(k for k, taken in found[0][1].items() if taken)
     if all(k < 2 for _, several in found for k, taken in several.items() if taken):
         return None
+    every = [(k, taken) for _, several in found for k, taken in several.items()]
+    if all(taken == (k > 0 and k % 2 == 1) for k, taken in every):
+        return ValueLimits("1", None, tried, where=f"{name} % 2 == 1")
     for size in found[0][0]:
         for form, power in ((name, 1), (f"({name}*{name})", 2)):
             if all(

@@ -20,6 +20,12 @@ def grouped(x, groups):
     return x.unflatten(1, (groups, -1)).sum(2)
 
 
+def smoothed(x, k):
+    if x.dim() != 2 or k < 1 or k % 2 == 0:
+        raise RuntimeError("other")
+    return torch.nn.functional.pad(x, (k // 2, k // 2)).unfold(1, k, 1).mean(2)
+
+
 def taken(x, rows, columns):
     if x.dim() != 2 or rows.dim() != 1 or rows.shape != columns.shape:
         raise RuntimeError("other")
@@ -124,6 +130,7 @@ def named(x, mode=None):
 KERNELS = {
     "halves(Tensor x) -> Tensor": halves,
     "grouped(Tensor x, int groups) -> Tensor": grouped,
+    "smoothed(Tensor x, int k) -> Tensor": smoothed,
     "taken(Tensor x, Tensor rows, Tensor columns) -> Tensor": taken,
     "joined(Tensor rows, Tensor columns) -> Tensor": joined,
     "nearest(Tensor a, Tensor b) -> (Tensor, Tensor)": nearest,
@@ -167,6 +174,14 @@ def defined():
                 '@opsmith.adopt("draft_words::grouped", where=("C % groups == 0",))',
                 "    groups: Annotated[int, Between(1, None)],",
                 ') -> Float[Tensor, "N {groups}"]:',
+            ],
+        ),
+        (
+            "smoothed",
+            [
+                '@opsmith.adopt("draft_words::smoothed", where=("k % 2 == 1",))',
+                "    k: Annotated[int, Between(1, None)],",
+                ') -> Float[Tensor, "N C"]:',
             ],
         ),
         (
