@@ -235,12 +235,7 @@ class Stopwatch(Supervised):
             return self._take(event, seconds)
 
     def _take(self, event: str, seconds: float) -> dict[str, Any]:
-        """Return the next message, which must be `event`, with the bytes that follow it.
-
-        Raises:
-            EndError: no message arrives.
-            NotTimedError: the process reports an exception.
-        """
+        """Return the next message, which must be `event`, with the bytes that follow it."""
         message, data = self.receive(seconds)
         if message["event"] == "raised":
             raise NotTimedError(f"raised {message.get('message')}")

@@ -192,16 +192,7 @@ class Caller(Supervised):
         fields: Mapping[str, Any],
         event: str,
     ) -> tuple[dict[str, Any], Reader]:
-        """Send a request for a call, and return the answer and the bytes that follow it.
-
-        Args:
-            sent: the bytes of each storage of the arguments.
-            fields: further fields of the request.
-            event: the event that the answer must have.
-
-        Raises:
-            Failure: no answer came, or another answer.
-        """
+        """Send a request with the bytes of each storage; return the answer and what follows it."""
         described = describe_arguments(arguments)
         head = {"event": "call", "operator": operator.name, "arguments": described, **fields}
         self.load()

@@ -47,6 +47,19 @@ int main(int, char**) {
   std::printf("%d\\n", *x);
 }
 """,
+    "products_of_bytes": """__global__ void k(int* y) {
+  y[0] = __dp4a(0x7f80ff01, 0x7f8002fe, 5);
+  y[1] = static_cast<int>(__dp4a(0x7f80ff01u, 0x7f8002feu, 5u));
+  y[2] = __dp4a(0x7f7f7f7f, 0x7f7f7f7f, 2147483647);
+}
+int main(int, char**) {
+  int* y;
+  cudaMallocManaged(&y, 12);
+  k<<<1, 1>>>(y);
+  cudaDeviceSynchronize();
+  std::printf("%d %d %d\\n", y[0], y[1], y[2]);
+}
+""",
     "default_stream": ADDS
     + """
 int main(int argc, char** argv) {
@@ -168,6 +181,7 @@ int main(int, char**) {
 SAID = {
     "scans": ("1 32 1 0 2 62\n", "nothing found in 1 launch"),
     "wraps": ("131073\n", "nothing found in 1 launch"),
+    "products_of_bytes": ("32514 33282 -2147419133\n", "nothing found in 1 launch"),
     "default_stream": ("6 2 --fast\n", "nothing found in 3 launches"),
     "managed": ("3 297\n", "nothing found in 2 launches"),
     "streams": ("198\n", "nothing found in 1 launch"),

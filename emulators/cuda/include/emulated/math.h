@@ -226,6 +226,23 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
   }
   return result;
 }
+namespace emulated {
+// c and the products of four pairs of bytes; the sum wraps.
+template <typename Byte>
+unsigned dot_of_bytes(unsigned a, unsigned b, unsigned c) {
+  for (int i = 0; i < 32; i += 8) {
+    c += static_cast<unsigned>(static_cast<Byte>(a >> i) * static_cast<Byte>(b >> i));
+  }
+  return c;
+}
+}  // namespace emulated
+inline unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
+  return emulated::dot_of_bytes<unsigned char>(a, b, c);
+}
+inline int __dp4a(int a, int b, int c) {
+  return static_cast<int>(emulated::dot_of_bytes<signed char>(
+      static_cast<unsigned>(a), static_cast<unsigned>(b), static_cast<unsigned>(c)));
+}
 inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
   return static_cast<unsigned>(((uint64_t{high} << 32 | low) << (shift & 31)) >> 32);
 }
