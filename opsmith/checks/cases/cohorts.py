@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -306,6 +307,15 @@ def arguments(signature: Signature, seed: int) -> Iterator[Cohort]:
     for first, second in itertools.islice(_alike(signature), 4):
         equal = Wanted(sizes=(3, 5, 2, 8), same=(first, second), square=True)
         yield Cohort("same tensor", equal, 2, code="OPS-ARGUMENT-SAME")
+
+
+def some_arguments(signature: Signature, seed: int) -> Iterator[Cohort]:
+    """Yield one case of each kind of `arguments`, and of each number three: -1, 100 and -100."""
+    tried: Counter[str] = Counter()
+    for cohort in arguments(signature, seed):
+        tried.update(list(cohort.wanted.given))
+        if cohort.name != "numbers" or all(tried[n] in (1, 3, 4) for n in cohort.wanted.given):
+            yield replace(cohort, examples=1)
 
 
 def _beyond(parameter: Parameter, fitting: Fitting) -> list[Any]:

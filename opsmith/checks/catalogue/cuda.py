@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -232,12 +231,8 @@ def _cohorts(trial: Trial, dtypes: Sequence[str | None]) -> Iterator[tuple[Cohor
         # NaN and infinity have to reach several places of a block.
         examples = 3 if cohort.name in ("NaN", "infinity") else 1
         yield replace(cohort, examples=examples), first
-    tried: Counter[str] = Counter()
-    for cohort in cohorts.arguments(trial.signature, trial.settings.seed):
-        tried.update(list(cohort.wanted.given))
-        # Of a number, two that differ in sign and magnitude.
-        if cohort.name != "numbers" or all(tried[name] in (1, 3) for name in cohort.wanted.given):
-            yield replace(cohort, examples=1), first
+    for cohort in cohorts.some_arguments(trial.signature, trial.settings.seed):
+        yield cohort, first
     divisors = Wanted(sizes=_BAD_DIVISORS)
     yield Cohort("sizes that floats divide badly", divisors, 3, code="OPS-SIZE-BOUNDARY"), first
     # Try sizes around those of warps and blocks, and long sums and rows in half precision.

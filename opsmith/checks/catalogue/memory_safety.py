@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from opsmith.checks import harness
+from opsmith.checks.cases import cohorts
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.subject import Subject, subjects_of
@@ -136,6 +137,9 @@ def bounds(trial: Trial) -> None:
             # Writing where another element belongs is wrong there, and beside the last one.
             trial.each(functools.partial(one, values=False), examples=trial.some(2))
         raise
+    for cohort in cohorts.some_arguments(trial.signature, trial.settings.seed):
+        trial.attribution.wrong = cohort.code
+        trial.sample(one, cohort.wanted, 1)
     # A kernel may leave out what is small, or nothing but zeros.
     for wanted in (Wanted(sizes=(0, 1)), Wanted(values="zeros")):
         trial.attribution.wrong = "OPS-VALUE-ZERO" if wanted.values else ""

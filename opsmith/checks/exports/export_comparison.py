@@ -148,11 +148,7 @@ class ModelExports:
         Args:
             cases: arguments of the model's first call; the model runs once for each case. With
                 several cases, the sizes are dynamic.
-            telling: arguments of the model's other calls.
-
-        Raises:
-            _CannotError: the model cannot be exported, or does not load or run.
-            Failure: a result of `cases` is wrong; `finish` raises failures of `telling`.
+            telling: arguments of the model's other calls; `finish` raises their failures.
         """
         first = list(cases[:1])
         truths = {id(case): self._trial.truth(case) for case in (*cases, *telling)}

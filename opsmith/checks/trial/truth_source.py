@@ -111,9 +111,6 @@ def _kept_truth(path: Path, compute: Callable[[Mapping[str, Any] | None], _Truth
         path: the file; its name identifies the operator, the arguments and the kind of results.
         compute: function that computes the results from the saved attributes (see `known` of
             `expected_of`) or, given `None`, from the start.
-
-    Raises:
-        RefusedError: the reference rejects the arguments, see `expected_of`.
     """
     found = _read(path)
     if found is not None:

@@ -123,10 +123,7 @@ def _load_libraries(artifact: Artifact) -> list[ctypes.CDLL]:
 
     PyTorch allows one definition of an operator. A library is therefore skipped if the process
     already has its operators, from a declaration, from another artifact or from a copy of the same
-    file.
-
-    Raises:
-        ArtifactError: a library does not load, or its definitions clash with the process's.
+    file. One that does not load, or clashes with the process's definitions, is refused.
     """
     details = artifact.manifest.details
     # Check before loading anything: an operator's definition and its kernel are two libraries.

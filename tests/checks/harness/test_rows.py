@@ -140,3 +140,25 @@ def test_a_sum_that_pieces_share_is_found_with_every_seed_and_an_atomic_one_is_n
     assert wrong.message.startswith("with the pieces of parallel_for on 3 threads: the result[")
     assert wrong.message.endswith("--check sanitize-thread names the lines.")
     assert right.status == "passed", right.message
+
+
+ROLLED = """
+#include "rolled.h"
+void rolled(const opsmith::Context&, const harness_rows::rolled_args& a) {
+  for (int64_t i = 0; i < a.N; ++i) a.out[(i + a.shift + a.N) % a.N] = a.x[i];
+}
+OPSMITH_KERNEL(harness_rows, rolled, cpu)
+"""
+
+
+def test_a_number_that_leads_beside_memory_is_told_with_its_line(tmp_path):
+    @opsmith.op("harness_rows::rolled")
+    def rolled(x: Float32[Tensor, "N"], shift: int = 1) -> Float32[Tensor, "N"]:
+        return x.roll(shift)
+
+    (tmp_path / "rolled.cpp").write_text(ROLLED)
+    rolled.register_kernel("cpu", source=tmp_path / "rolled.cpp")
+    row = row_alone(rolled, "bounds")
+    assert (row.status, row.code) == ("failed", "OPS-MEMORY-BOUNDS")
+    assert "before the start of the result" in row.message and "shift=-100" in row.case
+    assert "rolled.cpp:4" in row.message
