@@ -194,4 +194,5 @@ def test_of_a_kernel_that_no_case_reached_no_row_says_that_it_hangs(tmp_path, mo
     operators = import_operators(str(tmp_path / "never_ready.py")).operators
     (row,) = checks.run(operators, select=["reference"], time_limit=1.0).rows
     assert (row.status, row.cases) == ("cut short", 0)
-    assert row.message == "did not return within 12 s, before the first case"
+    said = "the reference, or a function of register_cases, did not return within 12 s"
+    assert row.message == f"{said}, before the first case"
