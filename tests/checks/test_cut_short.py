@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+import faults_endings as endings
 import pytest
 import torch
 from jaxtyping import Float
@@ -196,3 +197,10 @@ def test_of_a_kernel_that_no_case_reached_no_row_says_that_it_hangs(tmp_path, mo
     assert (row.status, row.cases) == ("cut short", 0)
     said = "the reference, or a function of register_cases, did not return within 12 s"
     assert row.message == f"{said}, before the first case"
+
+
+def test_a_reference_that_hangs_flags_no_kernel(monkeypatch):
+    monkeypatch.setattr(worker_client, "_SLACK_SECONDS", 1.0)
+    (row,) = checks.run(endings.sleeping_reference, select=["reference"], time_limit=1.0).rows
+    assert row.message == "the reference did not return within 2 s"
+    assert (row.status, row.where, row.code) == ("cut short", "", "OPS-CALL-HANG")
