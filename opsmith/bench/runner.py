@@ -293,9 +293,8 @@ class _Race:
     def _measure_idle(self) -> None:
         """Time what a batch takes besides calls: its messages, and copies as large as its results.
 
-        The reference's process is timed, since the timed process could be slow on purpose. The
-        shortest time counts: no batch takes less, so that no call seems faster than it is, however
-        busy the machine.
+        It is the reference's process, since the timed one could be slow on purpose. The shortest
+        time counts, so that no call seems faster than it is.
         """
         for goes_back, sizes in self._sizes.items():
             for _ in range(_IDLE):

@@ -491,7 +491,9 @@ def test_a_runtime_that_differs_on_sampled_inputs_alone_says_what_to_pass() -> N
         flatten=lambda args, kwargs: list(args),
         unflatten=lambda values: (values, {}),
         module=lambda x: x * 2,
-        program=SimpleNamespace(graph_signature=SimpleNamespace(input_specs=[])),
+        program=SimpleNamespace(
+            graph_signature=SimpleNamespace(input_specs=[]), graph=SimpleNamespace(nodes=[])
+        ),
     )
     assert compare(model, Careless(x), "Echo", samples=[(x,)]).samples == 2
     with pytest.raises(CheckError) as caught:

@@ -118,10 +118,6 @@ def _try_dims(
     Args:
         ways: the ways to call the kernel by name, first that of all batches.
         wanted: the samples; the arguments of a batch have at most four times their elements.
-
-    Raises:
-        Failure: a claim does not hold.
-        Inapplicable: the operator makes claims, and no case tries one.
     """
     signature, claims = trial.signature, trial.signature.batch_invariant
     uses = {dim: composite_use(signature, dim.removeprefix("*")) for dim in signature.parallel_dims}
