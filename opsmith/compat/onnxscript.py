@@ -48,7 +48,7 @@ def _building() -> object:
 
 def _in_full(determine: Callable[..., object]) -> Callable[..., object]:
     def dtype(param: Untyped, number: object, *bound: object) -> object:
-        # What `Cast` and `CastLike` convert.
+        # Match what `Cast` and `CastLike` convert.
         if type(number) is float and (param.name, param.type_constraint.name) == ("input", "T1"):
             from onnx_ir import DataType
 

@@ -189,7 +189,7 @@ def extreme(normal: Tensor, kind: str, dtype: torch.dtype, generator: torch.Gene
     elif kind == NEEDLES:
         values = torch.where(_needles(normal.shape, generator), 8 * normal.sign() + normal, 0.0)
     elif kind == HALVES:
-        # A lone number is a scale: divided by a power of two, the others still are such multiples.
+        # Take a lone number for a scale: a power of two leaves the others such multiples.
         values = (4 * normal).round() / 2 if normal.dim() else torch.exp2(normal.abs().ceil())
     elif kind == "zeros":
         values = torch.zeros_like(normal)

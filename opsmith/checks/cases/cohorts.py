@@ -192,7 +192,7 @@ def sizes(
             wanted = Wanted(sizes=_FEW, forced={name: length})
             called = _called("long rows", length, min(asked, largest.get(name, asked)))
             yield Cohort(called, wanted, 0, 1, every_dtype=True, code="OPS-SIZE-BOUNDARY")
-            # Equal numbers in several passes of a block.
+            # Let equal numbers meet in several passes of a block.
             yield Cohort(called, replace(wanted, values="ties"), 1, code="OPS-VALUE-ORDER")
     for name in some:
         # The sum of many large numbers exceeds the range of half precision.
@@ -261,7 +261,7 @@ def values(signature: Signature, dtype: str | None) -> Iterator[Cohort]:
         if any(takes(p, _dtype(signature, p, dtype), kind) for p in signature.tensors):
             # The few special elements have to reach the places where the operator handles them.
             examples = _EXAMPLES.get(kind, 3)
-            # Several ends have to meet: a red pixel has one of 255 beside two of 0.
+            # Let several ends meet: a red pixel has one of 255 beside two of 0.
             wanted = Wanted(sizes=_ROOMY if "ends" in kind else _MODEST, values=kind)
             yield Cohort(kind, wanted, examples, 2, code=_CODES[kind])
             if kind == "zeros":  # a sample may hold nothing else
@@ -270,7 +270,7 @@ def values(signature: Signature, dtype: str | None) -> Iterator[Cohort]:
         many = Wanted(sizes=(300, 3, 2), values="equal")  # more than eight bits count
         yield Cohort("equal", many, 2, code=_CODES["equal"])
     if any(takes(p, _dtype(signature, p, dtype), HALVES) for p in signature.tensors):
-        # Enough of them that one is equal to a number among the arguments, or to a sum of others.
+        # Draw so many that one equals a number among the arguments, or a sum of others.
         several = Wanted(sizes=(33, 9, 5), values=HALVES)
         yield Cohort(HALVES, several, 4, 2, code="OPS-VALUE-HALVES")
 

@@ -227,7 +227,7 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
   return result;
 }
 namespace emulated {
-// c and the products of four pairs of bytes; the sum wraps.
+// Adds the products of four pairs of bytes to c; the sum wraps.
 template <typename Byte>
 unsigned dot_of_bytes(unsigned a, unsigned b, unsigned c) {
   for (int i = 0; i < 32; i += 8) {
