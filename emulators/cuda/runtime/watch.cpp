@@ -234,13 +234,13 @@ bool is_in_library(const void* address) {
        at(place));
 }
 
-bool in_shared_word(Access one);
+bool access_shared_word(Access one);
 
 [[gnu::noinline]] void access_region(const Watched& watched, const Access& all) {
   const State& s = state();
   const Region& region = watched.region;
   if (all.address + all.bytes > region.data + region.size) {
-    if (in_shared_word(all)) return;
+    if (access_shared_word(all)) return;
     stop_outside(watched, all.address, all.bytes, all.writes(), all.place);
   }
   if (!s.in_device) stop_host(watched, all.address, all.writes(), all.place);
@@ -267,9 +267,9 @@ bool in_shared_word(Access one);
   }
 }
 
-// Whether an access is to a word that small elements at an end of a tensor share with what is
-// beside it, as in an addition to half numbers by atomicCAS; a plain read must be followed by that.
-[[gnu::noinline, gnu::cold]] bool in_shared_word(Access one) {
+// Takes an access to a word that small elements at an end of a tensor share with what is beside it,
+// as where atomicCAS adds halves; returns false for others. An atomicCAS must follow a plain read.
+[[gnu::noinline, gnu::cold]] bool access_shared_word(Access one) {
   constexpr uint32_t word = 4;
   const Watched* watched = region_of(one.address);
   if (watched == nullptr) watched = region_of(one.address + word - 1);
@@ -316,7 +316,7 @@ bool access(const Access& one) {
   if (!s.copies.empty()) check_beside_copies(one);
   const Watched* watched = region_of(one.address);
   if (watched == nullptr) {
-    if (s.in_device && in_shared_word(one)) return true;
+    if (s.in_device && access_shared_word(one)) return true;
     access_elsewhere(one.address, one.bytes, one.writes(), one.place);
     return false;
   }

@@ -228,7 +228,7 @@ class Trial:
         if comparison.problem is not None:
             wrong = code or self.attribution.wrong
             rounds = comparison.code == "OPS-VALUE-ACCUMULATION" or comparison.error < _SLIGHT
-            # Of many elements, one is rounded far off, and sums of other sizes are as wrong.
+            # Blame no size: of many elements one is rounded far off, and other sums are as wrong.
             if rounds and wrong.startswith("OPS-SIZE-"):
                 wrong = ""
             known = wrong if comparison.code.startswith("OPS-VALUE-") else ""
