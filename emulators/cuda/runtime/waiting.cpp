@@ -118,6 +118,7 @@ void open_barrier() {
   s.at_barrier = 0;
   std::vector<Thread*> all;
   for (Thread& thread : s.threads) {
+    if (has_returned(thread)) continue;
     all.push_back(&thread);
     make_ready(thread);
   }

@@ -60,6 +60,21 @@ int main(int, char**) {
   std::printf("%d %d %d\\n", y[0], y[1], y[2]);
 }
 """,
+    "an_early_return": """__global__ void turn(int* y, int n) {
+  __shared__ int s[64];
+  if (threadIdx.x >= n) return;
+  s[threadIdx.x] = threadIdx.x;
+  __syncthreads();
+  y[threadIdx.x] = s[n - 1 - threadIdx.x];
+}
+int main(int, char**) {
+  int* y;
+  cudaMallocManaged(&y, 40 * 4);
+  turn<<<1, 64>>>(y, 40);
+  cudaDeviceSynchronize();
+  std::printf("%d %d\\n", y[0], y[39]);
+}
+""",
     "default_stream": ADDS
     + """
 int main(int argc, char** argv) {
@@ -182,6 +197,7 @@ SAID = {
     "scans": ("1 32 1 0 2 62\n", "nothing found in 1 launch"),
     "wraps": ("131073\n", "nothing found in 1 launch"),
     "products_of_bytes": ("32514 33282 -2147419133\n", "nothing found in 1 launch"),
+    "an_early_return": ("39 0\n", "nothing found in 1 launch"),
     "default_stream": ("6 2 --fast\n", "nothing found in 3 launches"),
     "managed": ("3 297\n", "nothing found in 2 launches"),
     "streams": ("198\n", "nothing found in 1 launch"),

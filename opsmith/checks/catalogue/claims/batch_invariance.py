@@ -115,9 +115,8 @@ def _try_dims(
 ) -> list[str]:
     """Try each of the `parallel_dims`, and return those along which every case was invariant.
 
-    Args:
-        ways: the ways to call the kernel by name, first that of all batches.
-        wanted: the samples; the arguments of a batch have at most four times their elements.
+    Of the `ways` to call the kernel, the first is that of all batches, whose arguments have at most
+    four times the elements of `wanted`.
     """
     signature, claims = trial.signature, trial.signature.batch_invariant
     uses = {dim: composite_use(signature, dim.removeprefix("*")) for dim in signature.parallel_dims}
