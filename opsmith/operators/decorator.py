@@ -130,17 +130,21 @@ def op(
             f"{f'{name} ({shown_path(place)})' if place else 'an operator'}: opsmith.op needs the "
             f'operator\'s name, with a namespace of yours: write @opsmith.op("my_ops::{name}")'
         )
+    declare = functools.partial(
+        signature_of,
+        mutates_args=mutates_args if isinstance(mutates_args, str) else tuple(mutates_args),
+        data_dependent=data_dependent,
+        parallel_dims=parallel_dims,
+        summed_dims=summed_dims,
+        linear_in=linear_in,
+        where=where,
+        batch_invariant=batch_invariant,
+    )
     if function is None:
         return functools.partial(
             op,
             qualname,
-            mutates_args=mutates_args,
-            data_dependent=data_dependent,
-            parallel_dims=parallel_dims,
-            summed_dims=summed_dims,
-            linear_in=linear_in,
-            where=where,
-            batch_invariant=batch_invariant,
+            **declare.keywords,
             autograd=autograd,
             device_types=device_types,
             schema=schema,
@@ -155,17 +159,7 @@ def op(
         declared = function
         if schema is not None:
             declared = annotated(function, qualname, schema)
-        signature = signature_of(
-            declared,
-            qualname,
-            mutates_args=mutates_args if isinstance(mutates_args, str) else tuple(mutates_args),
-            data_dependent=data_dependent,
-            parallel_dims=parallel_dims,
-            summed_dims=summed_dims,
-            linear_in=linear_in,
-            where=where,
-            batch_invariant=batch_invariant,
-        )
+        signature = declare(declared, qualname)
         if schema is not None:
             refuse_others(signature, schema)
         for parameter in signature.tensors:

@@ -257,9 +257,6 @@ def _try(path: Path, found: Project, libraries: Sequence[Mapping[str, Any]]) -> 
     """Import the package from the wheel in a process without opsmith.
 
     Libraries for devices that this machine lacks are not loaded.
-
-    Raises:
-        ExportError: the package does not import, or a library does not load.
     """
     with scratch_folder("wheel") as folder:
         with zipfile.ZipFile(path) as archive:

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from opsmith import kernels
@@ -117,9 +117,8 @@ def build(
     names = ["the result" if one else f"the result '{r.name}'" for r in signature.results]
 
     def adapter(kernel: KernelSource) -> str:
-        return adapters.source(
-            _TEMPLATE, kernel.signature, kernel.device, names=names, emulated=emulated
-        )
+        write = partial(adapters.source, _TEMPLATE, kernel.signature, kernel.device)
+        return write(strided=kernel.strided, names=names, emulated=emulated)
 
     kind = "harness__emulated" if emulated else "harness"
 
@@ -169,12 +168,7 @@ def program_of(settings: Mapping[str, str]) -> Path:
 
 
 def _library_behind_torch(source: KernelSource, names: list[str]) -> Path:
-    """Build the library by which the harness calls an emulated kernel with ``api="torch"``.
-
-    Raises:
-        BuildError: the kernel does not compile.
-        MissingDependencyError: the source uses what is not emulated.
-    """
+    """Build the library by which the harness calls an emulated kernel with ``api="torch"``."""
     from opsmith.kernels.languages.emulated_cuda import BehindTorch
 
     signature, language = source.signature, source.language
@@ -183,16 +177,17 @@ def _library_behind_torch(source: KernelSource, names: list[str]) -> Path:
     device = language.device_library("opsmith_torch_on_cpu", (_CALL,), (_INCLUDE,))
 
     def files() -> dict[str, str]:
-        text = render(_TORCH_TEMPLATE, signature, names=names, device=source.device_row.dlpack)
+        how = {"device": source.device_row.dlpack, "strided": source.strided}
+        text = render(_TORCH_TEMPLATE, signature, names=names, **how)
         return {f"{signature.name}_harness.cpp": text}
 
     headers = sorted(_INCLUDE.rglob("*.h"))
     parts = [signature.qualname, signature.schema(), *names, _TORCH_TEMPLATE.read_text()]
-    key = key_of([*parts, *(header.read_text() for header in headers), str(device)])
+    parts += [*(header.read_text() for header in headers), str(device), str(source.strided)]
     links = (*source.link_libraries, str(device), f"-Wl,-rpath,{device.parent}")
     return replace(source, link_libraries=links).build_beside(
         f"{signature.namespace}__{signature.name}__torch_on_cpu",
-        Generated(key, files),
+        Generated(key_of(parts), files),
         torch="full",
         what=f"{source.what[:-1]}, on the CPU)",
         include_dirs=[_INCLUDE],

@@ -213,12 +213,7 @@ def _require_manifest(artifact: Path) -> None:
 
 
 def _viewable(path: Path) -> Path:
-    """Return the file that netron can show.
-
-    Raises:
-        ArtifactError: the artifact holds no such file.
-        LoadError: the file is a program's source.
-    """
+    """Return the file that netron can show."""
     if path.suffix in SOURCES:
         raise LoadError(
             f"{path} is a source file, not a model. opsmith show {path} draws what follows from a "

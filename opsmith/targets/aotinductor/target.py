@@ -220,12 +220,7 @@ def _mutated(model: Model) -> tuple[list[str], list[str]]:
 
 
 def _inputs(model: Model, written: Sequence[str]) -> tuple[list[dict[str, Any]], str]:
-    """Return each input's memory layout and whether it is written, and the device of all inputs.
-
-    Raises:
-        ExportError: an input is not a dense tensor, the inputs are on several devices, or Inductor
-            does not support their device.
-    """
+    """Return each input's memory layout and whether it is written, and the device of all inputs."""
     example = model.flatten(model.args, model.kwargs)
     found = []
     for spec, tensor in zip(model.inputs, example, strict=True):
@@ -262,12 +257,7 @@ def _refuse_state(buffers: Sequence[str]) -> None:
 
 
 def _foreign(model: Model, libraries: Sequence[Path]) -> dict[str, list[Node]]:
-    """Return the calls of operators that opsmith did not declare or only adopted, by their names.
-
-    Raises:
-        ExportError: an operator cannot run without Python, or no library was passed that could
-            define it.
-    """
+    """Return calls of operators that opsmith did not declare or only adopted, by their names."""
     found = model.foreign_operators()
     adopted = {
         operator.name: calls

@@ -9,6 +9,8 @@ from torch import Tensor
 
 import opsmith
 from opsmith import Index, checks
+from opsmith.kernels import Library
+from opsmith.kernels.languages.emulated_cuda import emulated
 
 #: Half numbers are added by atomicCAS of the word around them, as PyTorch did.
 KERNEL = """
@@ -109,3 +111,60 @@ def test_an_address_that_no_lane_brought_is_told_with_the_shuffle(tmp_path):
     first, second = row.explain().split("after this, which may be the cause: ")
     assert "of argument 'x'" in first and "chained.cu:8" in first
     assert "__shfl_sync took the value of lane" in second and "chained.cu:7" in second
+
+
+#: Vectors of four elements from the beginning on, then the rest.
+FOUR = """
+#include "doubled.h"
+#include <opsmith/cuda.h>
+__global__ void twice(float* x, int64_t n, int64_t step) {
+  const int64_t i = 4 * threadIdx.x;
+  if (step == 1 && i + 4 <= n) {
+    float4& four = *reinterpret_cast<float4*>(x + i);
+    four = {2 * four.x, 2 * four.y, 2 * four.z, 2 * four.w};
+  } else {
+    for (int64_t k = i; k < n && k < i + 4; ++k) x[k * step] *= 2;
+  }
+}
+void doubled(const opsmith::Context& ctx, const NAME::doubled_args& a) {
+  if (a.N == 0) return;
+  twice<<<1, (a.N + 3) / 4, 0, opsmith::cuda_stream(ctx)>>>(a.x.data(), a.N, a.x.stride(0));
+}
+OPSMITH_KERNEL(NAME, doubled, cuda)
+"""
+
+
+def with_vectors(folder, name: str, strided: bool, kernel: str = FOUR):
+    @opsmith.op(f"{name}::doubled", mutates_args=("x",), where="N <= 2048")
+    def doubled(x: Float32[Tensor, "N"]) -> None:
+        x.mul_(2)
+
+    (folder / "doubled.cu").write_text(kernel.replace("NAME", name))
+    doubled.register_kernel("cuda", source=folder / "doubled.cu", strided=strided)
+    return doubled
+
+
+@pytest.mark.slow(cases=2)
+@pytest.mark.parametrize("strided", [False, True])
+def test_only_a_kernel_that_takes_strides_is_given_any_address(tmp_path, strided):
+    operator = with_vectors(tmp_path, f"vectors_{strided}".lower(), strided)
+    report = checks.run(operator, select=["cuda-on-cpu"], examples=4, isolate=False)
+    row = next(row for row in report.rows if row.check == "cuda-on-cpu")
+    expected = ("failed", "OPS-CUDA-ALIGNMENT") if strided else ("passed", "")
+    assert (row.status, row.code) == expected, row.explain()
+
+
+@pytest.mark.slow
+def test_a_view_at_another_element_is_copied_for_the_kernel_and_back(tmp_path):
+    begin = 'if (reinterpret_cast<size_t>(a.x.data()) % 16 != 0) ctx.fail("begins elsewhere");'
+    kernel = FOUR.replace("if (a.N == 0) return;", begin)
+    operator = with_vectors(tmp_path, "vectors_of_views", strided=False, kernel=kernel)
+    source = emulated(operator.kernels["cuda"].source, watched=False)
+    path = source.language.library(source).build()
+    Library(source.signature, source.device, source.what, path).register()
+    whole = torch.arange(64.0)
+    assert whole[1:].data_ptr() % 16
+    operator(whole[1:42])
+    torch.testing.assert_close(
+        whole, torch.arange(64.0) * torch.tensor([1.0] + [2.0] * 41 + [1.0] * 22)
+    )

@@ -236,14 +236,14 @@ SCALE(vector_before_the_guard) {
 }
 
 SCALE(misaligned_vector) {
-  const int i = (blockIdx.x * kThreads + threadIdx.x) * 4;
-  const bool aligned =
-      (reinterpret_cast<uintptr_t>(x) | reinterpret_cast<uintptr_t>(out)) % 16 == 0;
-  if ((kWrong || aligned) && i + 4 <= n) {
+  // From the end on, where an odd rest is the first vector's address.
+  const int i = n - 4 * static_cast<int>(blockIdx.x * kThreads + threadIdx.x + 1);
+  const bool aligned = reinterpret_cast<uintptr_t>(x + i) % 16 == 0;
+  if ((kWrong || aligned) && i >= 0) {
     const float4 four = *reinterpret_cast<const float4*>(x + i);  // FAULT
     *reinterpret_cast<float4*>(out + i) = four;
   } else {
-    for (int k = i; k < min(n, i + 4); ++k) out[k] = x[k];
+    for (int k = max(i, 0); k < i + 4; ++k) out[k] = x[k];
   }
 }
 

@@ -103,6 +103,7 @@ class Running final : public Runtime {
   void on_device(int32_t device_type) override { device_ = device_type; }
   void* stream() override { return device_ == device_cpu ? nullptr : this; }
 
+  void align(uint64_t alignment) override { alignment_ = alignment; }
   void read(const DLTensor*& tensor) override {
     const Argument& argument = next();
     tensor = argument.present ? place(argument.tensors[0]) : nullptr;
@@ -243,13 +244,13 @@ class Running final : public Runtime {
   const DLTensor* place(const TensorArgument& tensor) {
     const uint64_t element = tensor.dtype.bits / 8;
     const std::string name = "argument '" + tensor.name + "'";
-    // A view may begin at any element of its storage, so it is aligned to an element only.
     uint64_t last = 0;
     for (size_t i = 0; i < tensor.sizes.size(); ++i) {
       last += static_cast<uint64_t>((tensor.sizes[i] - 1) * tensor.strides[i]);
     }
     const uint64_t bytes = tensor.bytes.empty() ? 0 : (last + 1) * element;
-    Block& block = memory_.allocate(name, bytes, element, element);
+    // A view may begin at any element of its storage.
+    Block& block = memory_.allocate(name, bytes, element, std::max(element, alignment_));
     if (block.vast) {
       const int file = vast::file_of({tensor.bytes.begin(), tensor.bytes.end()});
       vast::map(block.pages, block.page_bytes, file, tensor.writable);
@@ -296,6 +297,7 @@ class Running final : public Runtime {
   const std::vector<Argument>& arguments_;
   size_t position_ = 0;
   int32_t device_ = device_cpu;
+  uint64_t alignment_ = 1;
   GuardedMemory memory_;
   Schedule schedule_;
   std::optional<std::string> message_;

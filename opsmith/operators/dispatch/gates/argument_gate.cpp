@@ -224,28 +224,31 @@ class Contiguous {
   }
 
  private:
+  // CUDA's vectors need an address that is a multiple of their size.
+  static bool is_ready(const at::Tensor& tensor) {
+    return tensor.is_contiguous() &&
+           !(tensor.is_cuda() && reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % 16 != 0);
+  }
   static at::Tensor copied(const at::Tensor& tensor) {
     const at::AutoDispatchBelowADInplaceOrView guard;
-    return tensor.contiguous();
+    return tensor.clone(at::MemoryFormat::Contiguous);
   }
 
   void one(c10::IValue& value, bool written) {
-    if (value.toTensor().is_contiguous()) return;
+    if (is_ready(value.toTensor())) return;
     const at::Tensor tensor = value.toTensor();
-    const at::Tensor copy = copied(tensor);
-    if (written) written_.emplace_back(tensor, copy);
-    value = copy;
+    value = copied(tensor);
+    if (written) written_.emplace_back(tensor, value.toTensor());
   }
 
   void each(c10::IValue& value, bool written) {
     const c10::List<at::Tensor> tensors = value.toTensorList();
-    const auto is_contiguous = [](const at::Tensor& tensor) { return tensor.is_contiguous(); };
-    if (std::all_of(tensors.begin(), tensors.end(), is_contiguous)) return;
+    if (std::all_of(tensors.begin(), tensors.end(), is_ready)) return;
     c10::List<at::Tensor> copies;
     for (const at::Tensor& tensor : tensors) {
-      copies.push_back(copied(tensor));
-      if (written && !tensor.is_contiguous())
-        written_.emplace_back(tensor, copies.get(copies.size() - 1));
+      const bool ready = is_ready(tensor);
+      copies.push_back(ready ? tensor : copied(tensor));
+      if (written && !ready) written_.emplace_back(tensor, copies.get(copies.size() - 1));
     }
     value = copies;
   }

@@ -9,8 +9,13 @@ namespace opsmith::harness {
 template <typename Raw>
 class Argument {
  public:
-  explicit Argument(Runtime& runtime) { runtime.read(raw_); }
+  // The memory of tensors begins at a multiple of `alignment`, in bytes, and of their elements.
+  explicit Argument(Runtime& runtime, uint64_t alignment = 1) {
+    runtime.align(alignment);
+    runtime.read(raw_);
+  }
   const Raw& raw() const { return raw_; }
+  void make_contiguous(const char*, uint64_t = 1) {}  // as they are sampled
 
  private:
   Raw raw_;

@@ -29,6 +29,8 @@ struct Memory {
 
 class Runtime {
  public:
+  // Sets what the memory of tensors that are read from now on begins at a multiple of, in bytes.
+  virtual void align(uint64_t alignment) = 0;
   // Reads the next argument, in the order of the declaration; one overload for each type of member
   // in an operator's `_raw` struct.
   virtual void read(const DLTensor*& tensor) = 0;

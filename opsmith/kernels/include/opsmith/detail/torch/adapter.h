@@ -160,6 +160,11 @@ inline Handle allocate(const int64_t* sizes, int32_t ndim, DLDataType dtype, DLD
   return result;
 }
 
+// Whether a kernel can take the tensor as it is: contiguous, from a multiple of `alignment` on.
+inline bool is_ready(const DLTensor& view, uintptr_t alignment) {
+  return reinterpret_cast<uintptr_t>(view.data) % alignment == 0 && detail::is_contiguous(view);
+}
+
 // A contiguous copy of the argument `tensor`, which `view` describes from then on.
 inline Handle copied(AtenTensorHandle tensor, bool written, DLTensor& view, const char* name) {
   Handle copy;
@@ -206,9 +211,7 @@ class TensorArgument {
     return &view_;
   }
   void make_contiguous(const char* name, uintptr_t alignment = 1) {
-    if (tensor_ == nullptr || copy_) return;
-    const bool aligned = reinterpret_cast<uintptr_t>(view_.data) % alignment == 0;
-    if (aligned && detail::is_contiguous(view_)) return;
+    if (tensor_ == nullptr || copy_ || is_ready(view_, alignment)) return;
     copy_ = copied(tensor_, written, view_, name);
   }
   // For a written tensor: whether the memory that another one spans meets that of this one.
@@ -270,9 +273,9 @@ class TensorListArgument {
     }
     return {count_, views_.get()};
   }
-  void make_contiguous(const char* name) {
+  void make_contiguous(const char* name, uintptr_t alignment = 1) {
     for (int64_t i = 0; i < count_; ++i) {
-      if (!copies_[i] && !detail::is_contiguous(views_[i])) {
+      if (!copies_[i] && !is_ready(views_[i], alignment)) {
         copies_[i] = copied(tensors_[i], written, views_[i], name);
       }
     }
