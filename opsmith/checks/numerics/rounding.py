@@ -28,6 +28,11 @@ _aten, _prims = torch.ops.aten, torch.ops.prims
 _SUMS = (_aten.sum, _prims.sum, _aten.mean)
 #: Sums of products. PyTorch decomposes others (``addmm``, ``einsum``, ``linear``) to these.
 _PRODUCTS = (_aten.mm, _aten.bmm)
+#: Operators of a single step, so that none of their decompositions, which take long, is needed.
+_SINGLE = tuple(
+    getattr(_aten, name)
+    for name in "abs add div eq exp ge gt le lt maximum minimum mul ne neg sqrt sub where".split()
+)
 #: Operators of LAPACK, whose errors are relative to the norm of a matrix and not to its elements.
 _MATRIX = frozenset(
     f"aten::{name}"
@@ -66,6 +71,7 @@ class StepByStep(TorchDispatchMode):
         packet = func.overloadpacket
         whole = (*_SUMS, *_PRODUCTS, *_RUNNING)
         kept = packet in whole or overload_schema(func).name in self.whole
+        kept |= packet in _SINGLE and not named
         parts = None if kept else _formula(func, args, named)
         if parts is not None:
             with self:
@@ -110,8 +116,8 @@ class RandomRounding(StepByStep):
         times: factor for the error of each step.
         any_size: whether numbers that are too large or too small for `dtype` are rounded to its
             number of digits.
-        in_order: whether sums in single precision add one term after the other, each partial sum
-            rounded to the nearest. The roundings of equal terms then all go in one direction.
+        in_order: whether steps in single precision round to the nearest, and sums add one term
+            after the other. The roundings of equal terms then all go in one direction.
         beside_one: operators whose results are rounded like 1, even if they are small, and the
             largest error in units in the last place of 1 (half a unit for rounding to the nearest).
             For coarser dtypes, these operators are computed in single precision.
@@ -200,7 +206,9 @@ class RandomRounding(StepByStep):
         real.copy_(self._rounded(real))
 
     def _rounded(self, real: Tensor) -> Tensor:
-        noise = torch.rand(real.shape, generator=self._generator, dtype=torch.float64) - 0.5
+        noise: Tensor | float = 0.0
+        if not self._in_order:
+            noise = torch.rand(real.shape, generator=self._generator, dtype=torch.float64) - 0.5
         if self._is_double:
             exact = (real.float().double() == real) | torch.isin(_digits(real), self._digits)
             return torch.where(exact, real, real * (1 + self._times * self._eps * noise))
@@ -266,7 +274,7 @@ def _seems_exact(packet: Any, args: Sequence[Any], returned: Tensor) -> Tensor |
         return None
     if packet in _LIMITS:
         return torch.logical_and(returned.abs() == _LIMITS[packet], args[0].isfinite())
-    if packet in (_prims.add, _prims.sub):
+    if packet in (_prims.add, _prims.sub, _aten.add, _aten.sub):
         lost = torch.zeros_like(returned, dtype=torch.bool)
         for sum_, term in (args[:2], args[1::-1]):
             lost |= (returned.abs() == abs(sum_)) & (term != 0) & (abs(term) < abs(sum_))

@@ -137,8 +137,8 @@ class CaseCounts:
             return said
         longest, case = self.slowest
         return (
-            f"{said}. The reference took {self.in_reference:.0f} of {self.seconds:.0f} s, "
-            f"{longest:.1f} s in one case: {case}"
+            f"{said}. The reference, run with many roundings, took {self.in_reference:.0f} of "
+            f"{self.seconds:.0f} s, {longest:.1f} s in one case: {case}"
         )
 
     def undrawn(self) -> str:

@@ -84,10 +84,14 @@ def tell_sizes(trial: Trial, failure: Failure, body: Callable[[Case], None]) -> 
             if trial.counts.compared > compared:  # results without elements are right whatever
                 right.append(_facts(case))
 
-    def draw(examples: int, forced: Facts, sizes: Sequence[int] = SIZES) -> None:
-        most = max(_ELEMENTS, 2 * case.numel)
+    def draw(
+        examples: int, forced: Facts, sizes: Sequence[int] = SIZES, dtype: str | None = case.dtype
+    ) -> bool:
+        """Try further cases; return whether they are all right."""
+        most, failed = max(_ELEMENTS, 2 * case.numel), len(failing)
         wanted = Wanted(sizes=tuple(sizes), forced=forced, max_elements=most, inexact=True)
-        trial.sample(tried, wanted, examples, case.dtype)
+        trial.sample(tried, wanted, examples, dtype)
+        return len(failing) == failed
 
     sizes = sizes_of(case)
     near = {size + step for size in sizes.values() for step in (-1, 0, 1, 2, 3, size)}
@@ -136,8 +140,11 @@ def tell_sizes(trial: Trial, failure: Failure, body: Callable[[Case], None]) -> 
         for facts in failing
     ):
         failure.code = "OPS-VALUE-WRONG"  # larger cases are right
+    if rule is not None:
+        return
     others = itertools.takewhile(lambda dtype: dtype != case.dtype, trial.subject.dtypes)
-    if rule is None and (passed := list(filter(trial.counts.tally.has, others))):
+    passed = [n for n in others if trial.counts.tally.has(n) and draw(_CASES, sizes, dtype=n)]
+    if passed:
         failure.args = (f"{failure}\nIn {' and '.join(map(str, passed))}, it is right.",)
 
 

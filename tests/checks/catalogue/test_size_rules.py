@@ -241,6 +241,22 @@ def test_a_dtype_is_named_where_others_are_right():
     assert row.message.splitlines()[-1] == "In float32 and float64, it is right."
 
 
+def test_no_dtype_is_named_where_others_fail_for_these_sizes():
+    @opsmith.op("size_rules::tripled")
+    def tripled(x: Float[Tensor, "C T"]) -> Float[Tensor, "C T"]:
+        return 3 * x
+
+    tripled.register_kernel("cpu", lambda x: (3 - (tuple(x.shape) == (11, 13))) * x)
+
+    @tripled.register_cases
+    def _(dtype, seed):
+        if dtype == torch.bfloat16:
+            yield {"x": torch.ones(11, 13, dtype=dtype)}
+
+    (row,) = checks.run(tripled, select=["reference"], isolate=False).rows
+    assert "(bfloat16)" in row.message and "it is right" not in row.message, row.message
+
+
 @pytest.mark.slow
 def test_a_size_is_named_only_if_it_fails_whatever_the_values(patient):
     @opsmith.op("size_rules::log_of_sum")
