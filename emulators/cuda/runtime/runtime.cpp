@@ -114,6 +114,7 @@ void begin_call(Watcher* watcher) {
   ++s.calls;
   s.launches_only = watcher != nullptr && watcher->seed() == no_threads;
   s.ends_only = watcher != nullptr && watcher->seed() == vast::ends_only;
+  s.interleaves = watcher != nullptr && watcher->seed() > 1;
   s.unsure = false;
   s.program = watcher != nullptr && watcher->is_program();
   s.random = Random(watcher != nullptr ? watcher->seed() : s.calls);

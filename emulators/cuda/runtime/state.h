@@ -149,9 +149,10 @@ struct State {
   const char* library = nullptr;  // where the kernel's code begins
   uint64_t regions_taken = 0;
   bool launches_only = false;
-  bool ends_only = false;  // only the last blocks of a grid run
-  bool unsure = false;     // something may have been read that no thread has computed
-  bool program = false;    // a whole program runs; see program.cpp
+  bool ends_only = false;    // only the last blocks of a grid run
+  bool interleaves = false;  // others may run between two atomic operations of a thread
+  bool unsure = false;       // something may have been read that no thread has computed
+  bool program = false;      // a whole program runs; see program.cpp
   std::deque<Watched> regions;
   Found found;
   std::vector<Range> images;       // code and globals of libraries

@@ -357,6 +357,13 @@ void spin(const void* address, uint64_t value, const void* place) {
   yield();
 }
 
+// Lets others run between two atomic operations of a thread, in some orders. A plain read that an
+// atomicCAS has to follow is left beside it.
+void interleave() {
+  State& s = state();
+  if (s.interleaves && s.doubtful.empty() && s.random.below(2) != 0) yield();
+}
+
 uint64_t value_at(const void* address, uint64_t bytes) {
   uint64_t value = 0;
   std::memcpy(&value, address, std::min<uint64_t>(bytes, sizeof value));
@@ -379,6 +386,7 @@ void volatile_access(void* address, uint64_t bytes, bool write, const void* plac
   } else {
     observe(address, Scope::device);
   }
+  if (watches) interleave();
 }
 
 void atomic_access(void* data, uint64_t bytes, Scope scope, Place place) {
@@ -404,6 +412,7 @@ void atomic_done(void* data, uint64_t bytes, bool changed, Place place) {
   } else {
     spin(data, value_at(data, bytes), place.address);
   }
+  interleave();
 }
 
 void expect(const void* data, uint64_t bytes, const void* expected) {

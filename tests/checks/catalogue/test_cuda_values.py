@@ -1,13 +1,15 @@
 """The row `cuda-on-cpu` draws values and sizes for which some kernels are wrong."""
 
+from typing import Annotated
+
 import pytest
 import torch
 from alone import row_alone
-from jaxtyping import Float16, Float32
+from jaxtyping import Float16, Float32, Int32, Int64
 from torch import Tensor
 
 import opsmith
-from opsmith import checks
+from opsmith import Index, checks
 
 KERNEL = """
 #include "rows.h"
@@ -168,3 +170,72 @@ def test_a_tail_that_is_left_out_where_tensors_are_aligned(tmp_path, tail):
     row = row_alone(vectors, "cuda-on-cpu", examples=4)
     assert row.status == ("passed" if tail else "failed"), row.explain()
     assert tail or "and tensors that begin at a page: the result[" in row.explain()
+
+
+#: Joins two trees of least roots; what another thread has joined meanwhile has to be joined again.
+UNITE = """
+#include "joined.h"
+#include <opsmith/cuda.h>
+__device__ int root_of(volatile int* parent, int i) {
+  while (parent[i] != i) i = parent[i];
+  return i;
+}
+__global__ void start(int* parent, int n) {
+  const int i = blockIdx.x * 64 + threadIdx.x;
+  if (i < n) parent[i] = i;
+}
+__global__ void unite(const int64_t* edges, int* parent, int n) {
+  const int i = blockIdx.x * 64 + threadIdx.x;
+  if (i >= n) return;
+  int a = root_of(parent, edges[2 * i]), b = root_of(parent, edges[2 * i + 1]);
+  while (a != b) {
+    if (a > b) { const int other = a; a = b; b = other; }
+    const int old = atomicMin(&parent[b], a);
+    AGAIN
+    b = old;
+  }
+}
+__global__ void read(int* parent, int* out, int n) {
+  const int i = blockIdx.x * 64 + threadIdx.x;
+  if (i < n) out[i] = root_of(parent, i);
+}
+void joined(const opsmith::Context& ctx, const joins::joined_args& a) {
+  const auto stream = opsmith::cuda_stream(ctx);
+  const int n = static_cast<int>(a.N), edges = static_cast<int>(a.E);
+  int* parent = ctx.scratch<int>(n).data();
+  start<<<(n + 63) / 64, 64, 0, stream>>>(parent, n);
+  unite<<<(edges + 63) / 64, 64, 0, stream>>>(a.edges.data(), parent, edges);
+  read<<<(n + 63) / 64, 64, 0, stream>>>(parent, a.out.data(), n);
+}
+OPSMITH_KERNEL(joins, joined, cuda)
+"""
+
+
+@pytest.mark.slow(cases=2)
+@pytest.mark.parametrize("again", ["if (old == b) break;", "break;"])
+def test_others_run_between_two_atomic_operations_of_a_thread(tmp_path, again):
+    @opsmith.op("joins::joined", where=("N >= 1", "E >= 1"))
+    def joined(
+        edges: Annotated[Int64[Tensor, "E 2"], Index("N")], labels: Int32[Tensor, "N"]
+    ) -> Int32[Tensor, "N"]:
+        label, before = torch.arange(len(labels)), None
+        while before is None or not torch.equal(label, before):
+            before = label.clone()
+            least = label[edges].amin(1)
+            label.scatter_reduce_(0, edges[:, 0], least, "amin")
+            label.scatter_reduce_(0, edges[:, 1], least, "amin")
+        return label.int()
+
+    @joined.register_cases(only=True)
+    def _(dtype, seed):
+        for number in range(4):
+            chance = torch.Generator().manual_seed(number)
+            edges = torch.randint(0, 40, (60, 2), generator=chance)
+            yield {"edges": edges, "labels": torch.zeros(40, dtype=torch.int32)}
+
+    (tmp_path / "joined.cu").write_text(UNITE.replace("AGAIN", again))
+    joined.register_kernel("cuda", source=tmp_path / "joined.cu")
+    row = row_alone(joined, "cuda-on-cpu")
+    assert row.status == ("failed" if again == "break;" else "passed"), row.explain()
+    if again == "break;":
+        assert row.code == "OPS-VALUE-WRONG" and "in order " in row.message
