@@ -150,6 +150,9 @@ struct Watched {
     region.name = nullptr;  // that one may end before this
     granule_bits = region.element >= 4 || region.element == 0 ? 2 : region.element >= 2 ? 1 : 0;
     granule = 1u << granule_bits;
+    forget_accesses();
+  }
+  void forget_accesses() {
     if (!region.vast) shadow = Pages((region.size / granule + 1) * sizeof(Granule));
   }
   bool holds(const void* address) const {

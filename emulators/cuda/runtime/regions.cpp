@@ -243,8 +243,8 @@ void release(void* data, const char* what, Place place) {
   if (s.program) synchronise();
   for (Watched& watched : s.regions) {
     if (watched.own == nullptr || watched.region.data != data) continue;
-    if (!s.program) return mark_freed(watched, "memory that was freed");
     if (watched.region.size == 0 && watched.freed != 0) break;
+    if (!s.program) return mark_freed(watched, "memory that was freed");
     mark_freed(watched, watched.name + ", which was freed" + told(place));
     watched.shadow = Pages();
     watched.own->allow(PROT_READ | PROT_WRITE);
@@ -252,9 +252,9 @@ void release(void* data, const char* what, Place place) {
     watched.own->allow(PROT_NONE);
     return;
   }
-  if (!s.program || data == nullptr) return;
   const Watched* near = region_near(data);
-  stop("memory",
+  if (data == nullptr || (!s.program && near == nullptr)) return;
+  stop(s.program ? "memory" : "host",
        std::string(what) + " takes " +
            (near != nullptr ? near->element(data) : "memory that no function of CUDA's gave") +
            ": it is to have the beginning of memory that is not freed yet",

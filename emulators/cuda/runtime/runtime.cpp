@@ -119,7 +119,6 @@ void begin_call(Watcher* watcher) {
   s.program = watcher != nullptr && watcher->is_program();
   s.random = Random(watcher != nullptr ? watcher->seed() : s.calls);
   s.fill = watcher != nullptr ? watcher->fill() : 0xFF;
-  s.regions.clear();
   s.found.clear();
   s.image = {};
   s.regions_taken = 0;
@@ -145,7 +144,12 @@ void end_call() {
   if (s.ends_only && s.unsure) s.watcher->remark("unsure", {});
   s.watcher = nullptr;
   s.program = false;
-  s.regions.clear();
+  // The host's code may keep what it has allocated for later calls.
+  std::erase_if(s.regions, [](const Watched& one) { return one.own == nullptr || one.freed != 0; });
+  for (Watched& kept : s.regions) {
+    kept.forget_accesses();
+    kept.all_known = true;
+  }
   s.found.clear();
   s.mutex.unlock();
 }

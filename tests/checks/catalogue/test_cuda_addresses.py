@@ -168,3 +168,44 @@ def test_a_view_at_another_element_is_copied_for_the_kernel_and_back(tmp_path):
     torch.testing.assert_close(
         whole, torch.arange(64.0) * torch.tensor([1.0] + [2.0] * 41 + [1.0] * 22)
     )
+
+
+#: Allocates room once, and again where a call needs more.
+KEEPING = """
+#include "kept.h"
+#include <opsmith/cuda.h>
+__global__ void twice(const float* x, float* out, int64_t n) {
+  const int64_t i = blockIdx.x * 64 + threadIdx.x;
+  if (i < n) out[i] = 2 * x[i];
+}
+void kept(const opsmith::Context& ctx, const keeping::kept_args& a) {
+  if (a.N == 0) return;
+  const auto stream = opsmith::cuda_stream(ctx);
+  static float* room = nullptr;
+  static int64_t count = 0;
+  if (count < a.N) {
+    if (room != nullptr) cudaFree(room);
+    cudaMalloc(&room, a.N * sizeof(float));
+    count = a.N;
+  }
+  twice<<<(a.N + 63) / 64, 64, 0, stream>>>(a.x.data(), room, a.N);
+  cudaMemcpyAsync(a.out.data(), room, a.N * sizeof(float), cudaMemcpyDeviceToDevice, stream);
+  END
+}
+OPSMITH_KERNEL(keeping, kept, cuda)
+"""
+
+
+@pytest.mark.slow(cases=2)
+@pytest.mark.parametrize("end", ["", "cudaFree(room); cudaFree(room); count = 0;"])
+def test_what_the_host_allocates_is_kept_for_later_calls_and_freed_once(tmp_path, end):
+    @opsmith.op("keeping::kept")
+    def kept(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+        return 2 * x
+
+    (tmp_path / "kept.cu").write_text(KEEPING.replace("END", end))
+    kept.register_kernel("cuda", source=tmp_path / "kept.cu")
+    report = checks.run(kept, select=["cuda-on-cpu"], examples=6, isolate=False)
+    row = next(row for row in report.rows if row.check == "cuda-on-cpu")
+    assert (row.status, row.code) == (("failed", "OPS-CUDA-HOST") if end else ("passed", "")), row
+    assert not end or "cudaFree takes element 0 of memory that was freed" in row.message
