@@ -126,19 +126,27 @@ inline float from_bfloat16(uint16_t bits) {
   inline bool __hge(Number a, Number b) { return a >= b; }                                   \
   inline bool __hisnan(Number a) { return std::isnan(float(a)); }                            \
   inline bool __hisinf(Number a) { return std::isinf(float(a)); }                            \
-  inline Number hexp(Number a) { return Number(std::exp(float(a))); }                        \
-  inline Number hlog(Number a) { return Number(std::log(float(a))); }                        \
-  inline Number hsqrt(Number a) { return Number(std::sqrt(float(a))); }                      \
-  inline Number hrsqrt(Number a) { return Number(1.0f / std::sqrt(float(a))); }              \
-  inline Number hrcp(Number a) { return Number(1.0f / float(a)); }                           \
-  inline Number hsin(Number a) { return Number(std::sin(float(a))); }                        \
-  inline Number hcos(Number a) { return Number(std::cos(float(a))); }                        \
-  inline Number htanh(Number a) { return Number(std::tanh(float(a))); }                      \
-  inline Number hfloor(Number a) { return Number(std::floor(float(a))); }                    \
-  inline Number hceil(Number a) { return Number(std::ceil(float(a))); }                      \
-  inline Number hrint(Number a) { return Number(std::nearbyint(float(a))); }                 \
+  OPSMITH_SHORT_UNARY(Number, Pair, exp, std::exp(x))                                        \
+  OPSMITH_SHORT_UNARY(Number, Pair, exp2, std::exp2(x))                                      \
+  OPSMITH_SHORT_UNARY(Number, Pair, log, std::log(x))                                        \
+  OPSMITH_SHORT_UNARY(Number, Pair, log2, std::log2(x))                                      \
+  OPSMITH_SHORT_UNARY(Number, Pair, sqrt, std::sqrt(x))                                      \
+  OPSMITH_SHORT_UNARY(Number, Pair, rsqrt, 1.0f / std::sqrt(x))                              \
+  OPSMITH_SHORT_UNARY(Number, Pair, rcp, 1.0f / x)                                           \
+  OPSMITH_SHORT_UNARY(Number, Pair, sin, std::sin(x))                                        \
+  OPSMITH_SHORT_UNARY(Number, Pair, cos, std::cos(x))                                        \
+  OPSMITH_SHORT_UNARY(Number, Pair, tanh, std::tanh(x))                                      \
+  OPSMITH_SHORT_UNARY(Number, Pair, floor, std::floor(x))                                    \
+  OPSMITH_SHORT_UNARY(Number, Pair, ceil, std::ceil(x))                                      \
+  OPSMITH_SHORT_UNARY(Number, Pair, rint, std::nearbyint(x))                                 \
   inline float __low2float(Pair a) { return a.x; }                                           \
   inline float __high2float(Pair a) { return a.y; }
+#define OPSMITH_SHORT_UNARY(Number, Pair, name, value) \
+  inline Number h##name(Number a) {                    \
+    const float x = a;                                 \
+    return Number(value);                              \
+  }                                                    \
+  inline Pair h2##name(Pair a) { return {h##name(a.x), h##name(a.y)}; }
 #define OPSMITH_SHORT_BINARY(Number, Pair, one, two, op)   \
   inline Number one(Number a, Number b) { return a op b; } \
   inline Pair two(Pair a, Pair b) { return {a.x op b.x, a.y op b.y}; }

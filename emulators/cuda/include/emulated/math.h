@@ -56,11 +56,89 @@ inline float sinpif(float x) { return static_cast<float>(std::sin(M_PI * x)); }
 inline float cospif(float x) { return static_cast<float>(std::cos(M_PI * x)); }
 inline double sinpi(double x) { return std::sin(M_PI * x); }
 inline double cospi(double x) { return std::cos(M_PI * x); }
+inline void sincospi(double x, double* sine, double* cosine) {
+  *sine = sinpi(x);
+  *cosine = cospi(x);
+}
+inline void sincospif(float x, float* sine, float* cosine) {
+  *sine = sinpif(x);
+  *cosine = cospif(x);
+}
+inline double rhypot(double x, double y) { return 1.0 / std::hypot(x, y); }
 inline float rhypotf(float x, float y) { return 1.0f / std::hypot(x, y); }
 #ifndef OPSMITH_EXACT  // these have no law
-inline float norm3df(float x, float y, float z) { return std::hypot(x, y, z); }
-inline double norm3d(double x, double y, double z) { return std::hypot(x, y, z); }
-inline float rnorm3df(float x, float y, float z) { return 1.0f / std::hypot(x, y, z); }
+inline double norm(int count, const double* x) {
+  double sum = 0;
+  for (int i = 0; i < count; ++i) sum = std::hypot(sum, x[i]);
+  return sum;
+}
+inline double rnorm(int count, const double* x) { return 1.0 / norm(count, x); }
+inline float normf(int count, const float* x) {
+  double sum = 0;
+  for (int i = 0; i < count; ++i) sum = std::hypot(sum, double{x[i]});
+  return static_cast<float>(sum);
+}
+inline float rnormf(int count, const float* x) { return 1.0f / normf(count, x); }
+// The inverse by Halley's method.
+inline double erfcinv(double z) {
+  if (!(z > 0 && z < 2)) return z == 0 ? HUGE_VAL : z == 2 ? -HUGE_VAL : NAN;
+  if (z > 1) return -erfcinv(2 - z);
+  const double log = std::log(z * (2 - z)), term = 4.33 + log / 2;
+  double x = std::sqrt(std::sqrt(term * term - log / 0.147) - term);
+  for (int i = 0; i < 4; ++i) {
+    const double error = std::erfc(x) - z;
+    x += error / (M_2_SQRTPI * std::exp(-x * x) - x * error);
+  }
+  return x;
+}
+inline double erfinv(double y) {
+  if (!(std::fabs(y) < 0.5)) return std::copysign(erfcinv(1 - std::fabs(y)), y);
+  double x = y / M_2_SQRTPI;
+  for (int i = 0; i < 4; ++i) {
+    const double error = std::erf(x) - y;
+    x -= error / (M_2_SQRTPI * std::exp(-x * x) + x * error);
+  }
+  return x;
+}
+inline double normcdfinv(double x) { return -M_SQRT2 * erfcinv(2 * x); }
+inline double erfcx(double x) {
+  if (x < 6) return std::exp(x * x) * std::erfc(x);
+  double term = M_2_SQRTPI / 2 / x, sum = term;
+  for (int k = 1; k < 60; k += 2) sum += term *= -k / (2 * x * x);
+  return sum;
+}
+inline double cyl_bessel_i0(double x) { return std::cyl_bessel_i(0, std::fabs(x)); }
+inline double cyl_bessel_i1(double x) {
+  return std::copysign(std::cyl_bessel_i(1, std::fabs(x)), x);
+}
+#define OPSMITH_IN_FLOAT(name) \
+  inline float name##f(float x) { return static_cast<float>(name(double{x})); }
+OPSMITH_IN_FLOAT(erfcinv)
+OPSMITH_IN_FLOAT(erfinv)
+OPSMITH_IN_FLOAT(normcdfinv)
+OPSMITH_IN_FLOAT(erfcx)
+OPSMITH_IN_FLOAT(cyl_bessel_i0)
+OPSMITH_IN_FLOAT(cyl_bessel_i1)
+#undef OPSMITH_IN_FLOAT
+// Norms of three and four numbers, and their inverses.
+#define OPSMITH_NORMS(function, of)                                    \
+  inline double function##3d(double x, double y, double z) {           \
+    const double all[] = {x, y, z};                                    \
+    return of(3, all);                                                 \
+  }                                                                    \
+  inline double function##4d(double x, double y, double z, double w) { \
+    const double all[] = {x, y, z, w};                                 \
+    return of(4, all);                                                 \
+  }                                                                    \
+  inline float function##3df(float x, float y, float z) {              \
+    return static_cast<float>(function##3d(x, y, z));                  \
+  }                                                                    \
+  inline float function##4df(float x, float y, float z, float w) {     \
+    return static_cast<float>(function##4d(x, y, z, w));               \
+  }
+OPSMITH_NORMS(norm, norm)
+OPSMITH_NORMS(rnorm, rnorm)
+#undef OPSMITH_NORMS
 #endif
 inline float normcdff(float x) { return 0.5f * std::erfc(-x * 0.70710678f); }
 inline double normcdf(double x) { return 0.5 * std::erfc(-x * 0.70710678118654752); }
@@ -81,6 +159,7 @@ inline void __sincosf(float x, float* sine, float* cosine) {
   *cosine = std::cos(x);
 }
 inline float __fdividef(float x, float y) { return x / y; }
+inline float fdividef(float x, float y) { return x / y; }
 inline float __frsqrt_rn(float x) { return 1.0f / std::sqrt(x); }
 
 // The host rounds to nearest; the other directions round the exact result.
