@@ -40,6 +40,8 @@ _NEEDLES = 24
 _REACH = 1e18
 #: Kinds whose values may be too large for a dtype.
 _CLAMPED = ("large", "huge", MAGNITUDES, ONE_MAGNITUDE)
+#: Kinds with values that a range has which contains zero.
+_NEAR_ZERO = ("zeros", HALVES, MAGNITUDES, ONE_MAGNITUDE)
 #: Integers are drawn as int64.
 _LARGEST = torch.iinfo(torch.int64).max
 
@@ -62,7 +64,7 @@ def takes(parameter: Parameter, dtype: torch.dtype, kind: str) -> bool:
     integers = not dtype.is_floating_point and not dtype.is_complex
     if kind in (*ARRANGEMENTS, RUNS) or (kind == MAGNITUDES and integers):
         return all(isinstance(one, ValueRange) and one.start is None for one in constraints)
-    if kind == "zeros" and not integers and all(_holds_zero(one) for one in constraints):
+    if kind in _NEAR_ZERO and not integers and all(_holds_zero(one) for one in constraints):
         return True
     if kind in SMALL_BESIDE_LARGE and dtype not in (torch.float16, torch.bfloat16):
         return False

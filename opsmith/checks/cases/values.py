@@ -77,7 +77,7 @@ def fill(
     if kind in (*FLOATS, *SMALL_BESIDE_LARGE, LARGE_EQUAL, *_SPREAD) and floating:
         parts = (*shape, 2) if target.is_complex else shape
         normal = torch.randn(parts, generator=generator, dtype=torch.float64)
-        values = extreme(normal, kind, target, generator).to(target.to_real())
+        values = asked.kept(extreme(normal, kind, target, generator).to(target.to_real()))
         return torch.view_as_complex(values) if target.is_complex else values
     drawn = asked.drawn()
     if kind == RUNS and target.is_floating_point and not parameter.constraints:
@@ -112,6 +112,18 @@ class _Asked:
         if dtype.is_floating_point:
             return _within(ends[0], dtype, math.inf), _within(ends[1], dtype, -math.inf)
         return ends[0], ends[1]
+
+    def kept(self, values: Tensor) -> Tensor:
+        """Return values with others drawn in place of those outside of the range."""
+        ranges = self.parameter.ranges
+        if not ranges:
+            return values
+        low, high = self.parameter.limits(self.dims, self.arguments)
+        low, high = -math.inf if low is None else low, math.inf if high is None else high
+        outside = (values < low) | (values > high)
+        if any(range_.above or range_.exclusive for range_ in ranges):
+            outside |= (values == low) | (values == high)
+        return torch.where(outside, self.drawn(), values)
 
     def drawn(self) -> Tensor:
         """Draw the values."""
