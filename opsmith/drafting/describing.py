@@ -277,6 +277,10 @@ def _labels(
     return labels
 
 
+def _rank(result: Any) -> int:
+    return len(result.shape) if isinstance(result, Spec) else 0
+
+
 def _data_dependent(
     subject: Origin, sizes: dimensions.Sizes, worded: list[str | None] | None
 ) -> tuple[list[str], list[str | None] | None]:
@@ -291,8 +295,9 @@ def _data_dependent(
         runs += [subject.results({**sizes.values, **filled}, HOST)] if filled else []
     if subject.has_python_fake:
         runs.append(subject.traced(sizes.values))
-    known = [run for run in runs if run is not None]
-    first = known[0]
+    ran = [run for run in runs if run is not None]
+    first = ran[0]
+    known = [run for run in ran if list(map(_rank, run)) == list(map(_rank, first))]
     if not all(isinstance(one, Spec) for run in known for one in run):
         return [], worded
     moving = [

@@ -150,18 +150,22 @@ def _candidates(subject: Origin) -> Iterator[dict[str, Any]]:
         key=lambda chosen: sum(position for position, _ in chosen),
     )
     del scalars[_SCALARS:]
-    for shapes in _shapes(len(tensors)):
-        for types in dtypes:
-            specs = [Spec(*pair) for pair in zip(shapes, types, strict=True)]
-            made = {
-                one.name: [spec, spec] if one.kind == "tensors" else spec
-                for one, spec in zip(tensors, specs, strict=True)
-            }
-            for chosen in scalars:
-                given = {one.name: value for one, (_, value) in zip(others, chosen, strict=True)}
-                for more in ({}, filled) if filled else ({},):
-                    values = {**rest, **made, **given, **more}
-                    yield {one.name: values[one.name] for one in subject.arguments}
+    # Take a weight of another shape before integers of the same.
+    tried = itertools.chain(
+        ((shapes, dtypes[0]) for shapes in _TOGETHER.get(len(tensors), ())),
+        ((shapes, types) for shapes in _shapes(len(tensors)) for types in dtypes),
+    )
+    for shapes, types in tried:
+        specs = [Spec(*pair) for pair in zip(shapes, types, strict=True)]
+        made = {
+            one.name: [spec, spec] if one.kind == "tensors" else spec
+            for one, spec in zip(tensors, specs, strict=True)
+        }
+        for chosen in scalars:
+            given = {one.name: value for one, (_, value) in zip(others, chosen, strict=True)}
+            for more in ({}, filled) if filled else ({},):
+                values = {**rest, **made, **given, **more}
+                yield {one.name: values[one.name] for one in subject.arguments}
 
 
 def _left_out(argument: DraftArgument) -> Any:

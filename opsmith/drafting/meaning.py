@@ -225,7 +225,7 @@ def _as(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 def _pattern(result: Any) -> Any:
     if not isinstance(result, Tensor):
         return None
-    return result.isfinite() if result.is_floating_point() else result
+    return result.float().isfinite() if result.is_floating_point() else result  # float8 has none
 
 
 def _alike(one: Any, other: Any) -> bool:

@@ -63,6 +63,20 @@ class Half(Function):
         return g @ w if needs[0] else None, g.t() @ x if needs[1] else None
 
 
+class Normed(Function):
+    """A weight of rows, which the forward alone would take in any shape."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x * weight
+
+    @staticmethod
+    def backward(ctx, g):
+        x, weight = ctx.saved_tensors
+        return g * weight, (g * x).reshape(-1, x.shape[-1]).sum(0).to(weight.dtype)
+
+
 class Sign(Function):
     """Straight through, with a context of its own."""
 
@@ -89,11 +103,12 @@ SHOWN = {
     ],
     "Biased": ['x: Float[Tensor, "N C"],', 'bias: Float[Tensor, "C"] | None = None,'],
     "Half": ['x: Float[Tensor, "N C"],', 'w: Float[Tensor, "M C"],'],
+    "Normed": ['x: Float[Tensor, "N C"],', 'weight: Float[Tensor, "C"],'],
     "Sign": ['x: Float[Tensor, "*shape"],', "limit: float,"],
 }
 
 
-@pytest.mark.slow(cases=4)
+@pytest.mark.slow(cases=5)
 @pytest.mark.parametrize("name", SHOWN)
 def test_a_draft_imports_and_passes_its_checks(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -113,6 +113,10 @@ def without_nan(x):
     return x * 2
 
 
+def in_eight_bits(x):
+    return x.to(torch.float8_e4m3fn), x.new_empty(x.shape[:-1])
+
+
 def valid(x, window):
     if x.dim() != 1 or window.dim() != 1 or not 0 < len(window) <= len(x):
         raise RuntimeError("a window within x")
@@ -151,6 +155,7 @@ KERNELS = {
     "finite(Tensor x) -> Tensor": finite,
     "without_nan(Tensor x) -> Tensor": without_nan,
     "valid(Tensor x, Tensor window) -> Tensor": valid,
+    "in_eight_bits(Tensor x) -> (Tensor, Tensor)": in_eight_bits,
 }
 
 
@@ -168,6 +173,7 @@ def defined():
     ("name", "said"),
     [
         ("halves", ['    x: Float[Tensor, "N 2*C"],', ') -> Float[Tensor, "N C"]:']),
+        ("in_eight_bits", ["    x: Float[Tensor, "]),
         (
             "grouped",
             [

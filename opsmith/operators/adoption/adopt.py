@@ -277,8 +277,7 @@ def _adopt_function(
     def reference(*args: object) -> object:
         ctx = (_Unsaved(qualname, len(args)),) if takes_ctx else ()
         with torch.no_grad():
-            returned = forward(*ctx, *args)
-        return _own_memory(returned, args)
+            return _own_memory(forward(*ctx, *args), args)
 
     source = annotated or forward
     parameters = list(inspect.signature(source).parameters.values())

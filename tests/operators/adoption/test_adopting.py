@@ -194,6 +194,24 @@ def test_what_a_forward_returns_of_its_arguments_is_copied() -> None:
     assert len(pointers) == 5
 
 
+def test_a_view_that_a_forward_returns_has_the_gradient_of_its_backward() -> None:
+    def forward(ctx, x):
+        return x.t()
+
+    def backward(ctx, grad):
+        return grad.t()
+
+    def turned(x: Float[Tensor, "N C"]) -> Float[Tensor, "C N"]: ...
+
+    operator = opsmith.adopt(
+        function("Turned", forward=forward, backward=backward),
+        "adopting::turned",
+        annotations=turned,
+    )
+    report = checks.run(operator, select=["gradient", "gradcheck"], isolate=False)
+    assert [row.status for row in report.rows] == ["not applicable", "passed"], report.explain()
+
+
 def typed(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]: ...
 
 
