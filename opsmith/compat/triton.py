@@ -69,6 +69,15 @@ def memory_by(make: Callable[[object], object]) -> Patch:
     return Patch(_interpreter, "_interpreter", make)
 
 
+def masked_loads_by(make: Callable[[Untyped], object]) -> Patch:
+    """Return a block in which interpreted programs load by another function where they mask.
+
+    Private: ``triton.runtime.interpreter.InterpreterBuilder.create_masked_load``. Without it, the
+    lanes that a mask leaves out are 0, which a device does not promise.
+    """
+    return Patch(lambda: _interpreter().InterpreterBuilder, "create_masked_load", make)
+
+
 def programs_by(make: Callable[[Untyped], object]) -> Patch:
     """Return a block in which another function tells the interpreter which program it runs.
 

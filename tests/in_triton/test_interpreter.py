@@ -72,6 +72,7 @@ def test_results_begin_as_nan_and_stay_as_they_were_set_before():
             r"a race: \w+ element \d+ of 'out', which program \(\d, 0, 0\) (writes|reads)",
         ),
         ("wrong_value", "OPS-VALUE-", r"result\[3\] is"),
+        ("takes_what_the_mask_leaves_out", "OPS-VALUE-", "is nan, expected"),
         ("takes_memory_as_contiguous", "OPS-", r"takes_memory_as_contiguous|result\["),
     ],
 )

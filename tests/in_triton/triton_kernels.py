@@ -118,6 +118,13 @@ def wrong_value(x, out, N, BLOCK: tl.constexpr):
     tl.store(out + i, tl.where(i == 3, value + 1, value), mask=i < N)
 
 
+@triton.jit
+def takes_what_the_mask_leaves_out(x, out, N, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + i, mask=i < N)
+    tl.store(out + i, value + 0 * tl.sum(value), mask=i < N)
+
+
 def _copy(name, kernel):
     @opsmith.op(f"in_triton::{name}")
     def copy(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
@@ -141,6 +148,7 @@ FAULTY = {
         one_place_for_two_lanes,
         reads_what_the_next_writes,
         wrong_value,
+        takes_what_the_mask_leaves_out,
     )
 }
 

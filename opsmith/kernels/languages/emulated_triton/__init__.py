@@ -67,7 +67,13 @@ def interpreted(seed: int = 0) -> Iterator[None]:
         FaultError: in a launch, if a program accesses memory outside the tensors, or if two
             programs access the same memory unordered and one of them writes.
     """
-    with compat.numbers_as_bounds(), _launches(), _calls(), _autotuned_launches():
+    with (
+        compat.numbers_as_bounds(),
+        _launches(),
+        _calls(),
+        _autotuned_launches(),
+        _masked_loads(),
+    ):
         before, thread.block = thread.block, _Block(seed)
         try:
             yield
@@ -135,9 +141,27 @@ def _launching_chosen(plain: Any) -> Any:
     return run
 
 
+def _loading(plain: Any) -> Any:
+    """Return a replacement for masked loads, whose other lanes are undefined without ``other``."""
+
+    def load(self: Any, pointers: Any, mask: Any, other: Any, *how: Any) -> Any:
+        # The interpreter takes a single 0 for none.
+        if other is None and thread.block is not None and pointers.data.size > 1:
+            nothing = type(mask)(numpy.zeros_like(mask.data), mask.dtype)
+            other = plain(self, pointers, nothing, None, *how)
+            kind = other.data.dtype
+            if kind.kind in "fiu":  # half formats that NumPy lacks are unsigned integers
+                whole = numpy.iinfo(kind).max if kind.kind == "u" else -1
+                other.data[...] = numpy.nan if kind.kind == "f" else whole
+        return plain(self, pointers, mask, other, *how)
+
+    return load
+
+
 _launches = compat.launches_by(_launching)
 _calls = compat.calls_by(_calling)
 _autotuned_launches = compat.autotuned_launches_by(_launching_chosen)
+_masked_loads = compat.masked_loads_by(_loading)
 
 
 def _with_own_globals(function: Any) -> Any:
