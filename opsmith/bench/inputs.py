@@ -189,10 +189,6 @@ def supplies(
         sizes: sizes of dimensions; by default the sizes of `register_sizes`, or those of registered
             cases.
         most: number of registered cases to use, the largest ones.
-
-    Raises:
-        NothingToTimeError: there are no sizes to time, or no arguments have these sizes and this
-            dtype.
     """
     operator = subject.operator
     if dtype not in subject.dtypes:

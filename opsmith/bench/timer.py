@@ -97,11 +97,7 @@ class Stopwatch(Supervised):
         self._entries = None
 
     def entries(self) -> list[Entry]:
-        """Import the operator, and return the contestants that can be timed.
-
-        Raises:
-            NotTimedError: the operator cannot be imported.
-        """
+        """Import the operator, and return the contestants that can be timed."""
         if self._entries is None:
             self.prepared.clear()
             try:
@@ -118,32 +114,20 @@ class Stopwatch(Supervised):
         return self._entries
 
     def prepare(self, name: str, batch: Batch) -> None:
-        """Build and compile a contestant for arguments like those of `batch`, and call it once.
-
-        Raises:
-            NotTimedError: the contestant could not be built, compiled or called.
-        """
+        """Build and compile a contestant for arguments like those of `batch`, and call it once."""
         self.entries()
         request = {"event": "prepare", "contestant": name, **batch.request()}
         self._ask(request, batch.payload(), "prepared", self._time_limit * _PREPARING)
         self.prepared.add(name)
 
     def forget(self) -> None:
-        """Drop everything that was prepared.
-
-        Raises:
-            NotTimedError: the process has ended.
-        """
+        """Drop everything that was prepared."""
         self.entries()
         self.prepared.clear()
         self._ask({"event": "forget"}, b"", "forgotten", self._time_limit)
 
     def place(self, batch: Batch) -> None:
-        """Send sets of arguments.
-
-        Raises:
-            NotTimedError: the arguments did not arrive.
-        """
+        """Send sets of arguments."""
         request = {"event": "place", **batch.request()}
         self._ask(request, batch.payload(), "placed", self._time_limit)
 
@@ -168,9 +152,6 @@ class Stopwatch(Supervised):
         Returns:
             The seconds of all calls and of the messages, the results of the one call, and the
             changes that were made: none in an argument that was converted before.
-
-        Raises:
-            NotTimedError: a call failed, crashed or hung.
         """
         request = {
             "event": "time",

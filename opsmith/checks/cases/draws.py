@@ -52,9 +52,6 @@ def begin_later(one: Tensor, other: Tensor, shift: int) -> Tensor:
         one: the first tensor.
         other: holds the last `shift` values.
         shift: number of elements.
-
-    Raises:
-        NoValue: the tensors have different shapes, or no more than `shift` elements.
     """
     if one.shape != other.shape or one.numel() <= shift:
         raise NoValue
@@ -86,9 +83,6 @@ def floats(low: Any, high: Any, *, exact: bool = True) -> st.SearchStrategy[floa
 
     Args:
         exact: whether to draw only numbers that every dtype represents, where there are any.
-
-    Raises:
-        NoValue: the range is empty.
     """
     if low is None and high is None:
         low, high = -4.0, 4.0

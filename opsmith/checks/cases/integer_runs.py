@@ -48,11 +48,7 @@ def increasing(
 
 
 def parts(rng: random.Random, count: int, total: int, low: int, high: int) -> list[int]:
-    """Draw sizes between `low` and `high`, both included, that add up to `total`.
-
-    Raises:
-        NoValue: no such sizes exist.
-    """
+    """Draw sizes between `low` and `high`, both included, that add up to `total`."""
     low = max(low, 0)
     if not low * count <= total <= max(high, 0) * count:
         raise NoValue
@@ -69,11 +65,7 @@ def parts(rng: random.Random, count: int, total: int, low: int, high: int) -> li
 def shapes(
     rng: random.Random, count: int, rank: int, total: int, low: int, high: int
 ) -> list[list[int]]:
-    """Draw shapes with sizes between `low` and `high`, and `total` elements altogether.
-
-    Raises:
-        NoValue: no such shapes were found.
-    """
+    """Draw shapes with sizes between `low` and `high`, and `total` elements altogether."""
     least = max(low, 0) ** rank
     return [_shape(rng, size, rank, low, high) for size in parts(rng, count, total, least, total)]
 

@@ -82,9 +82,6 @@ class LargeCall:
         """Return the elements of an argument; the first `PERIOD` of them, which the others repeat.
 
         Few integers are as large as the declaration allows, since they may be indices.
-
-        Raises:
-            NoValue: no values satisfy the declaration.
         """
         parameter = self.small.signature.by_name[name]
         old: Tensor = self.small.values[name]

@@ -55,9 +55,6 @@ def fill(
         arguments: the call's scalar arguments, and the tensors that a constraint reads.
         kind: the kind of values (see `opsmith.checks.cases.boundary_values`), used where the
             declaration allows it; empty for normally distributed values.
-
-    Raises:
-        NoValue: no value satisfies the constraints, and the tensor is not empty.
     """
     target = DTYPES[dtype]
     floating = target.is_floating_point or target.is_complex

@@ -49,11 +49,7 @@ def kernels_in_ascendc(operator: Operator) -> list[Subject]:
 
 
 def need_reading(source: KernelSource) -> None:
-    """Require an emulated source that the parser reads.
-
-    Raises:
-        Inapplicable: it does not, or the parser is missing.
-    """
+    """Require an emulated source that the parser reads."""
     try:
         source.language.require(source)
     except MissingDependencyError as error:

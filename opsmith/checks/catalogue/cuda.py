@@ -77,11 +77,7 @@ def kernels_in_cuda(operator: Operator) -> list[Subject]:
 
 
 def need_emulation(trial: Trial, source: KernelSource) -> None:
-    """Require that an emulated source uses nothing that is not emulated.
-
-    Raises:
-        Inapplicable: it does, or the parser is missing.
-    """
+    """Require that an emulated source uses nothing that is not emulated."""
     from opsmith.kernels.languages.emulated_cuda import find_obstacle
 
     try:
@@ -94,12 +90,7 @@ def need_emulation(trial: Trial, source: KernelSource) -> None:
 def build_emulated(
     trial: Trial, sanitizer: str = ""
 ) -> tuple[harness.Build, tuple[str | None, ...]]:
-    """Compile the kernel for the CPU, and return the build and its generic dtypes.
-
-    Raises:
-        Inapplicable: the kernel uses a feature that is not emulated.
-        Failure: the kernel does not compile.
-    """
+    """Compile the kernel for the CPU, and return the build and its generic dtypes."""
     need_emulators(f"{trial.operator.name} (cuda), without a GPU,")
     from opsmith.kernels.languages import emulated_cuda as languages
 
@@ -149,10 +140,6 @@ def _compare(trial: Trial, calls: Sequence[Called], expected: Expected) -> bool:
     """Compare the results of every order with the right results; return whether they are alike.
 
     Results with the same bits are compared once: that may run the reference again, many times.
-
-    Raises:
-        Failure: a result is wrong. The message lists reads of uninitialized memory if results
-            depend on it. It names an order only if another order gives the right results.
     """
     first, *others = [call.tensors() for call in calls]
     alike = all(same_bits(first, other) for other in others)

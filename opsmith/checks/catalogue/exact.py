@@ -87,12 +87,7 @@ class ExactComparison:
     undecided: int = 0
 
     def check(self, case: Case) -> None:
-        """Compare the kernel with the reference for one case.
-
-        Raises:
-            Failure: an element is another formula than the reference's.
-            Inapplicable: the kernel or the reference leaves the field.
-        """
+        """Compare the kernel with the reference for one case."""
         self.trial.accept(case)
         arguments = as_taken(self.source, case.make())
         verdicts: list[ExactVerdict] = []
@@ -147,11 +142,7 @@ class ExactComparison:
         return self.call(taken, draw), list(zip(names, found, strict=True))
 
     def call(self, arguments: Mapping[str, Any], draw: int) -> list[Any]:
-        """Call the kernel, and return its results and what it wrote.
-
-        Raises:
-            Inapplicable: the call fails.
-        """
+        """Call the kernel, and return its results and what it wrote."""
         signature = self.source.signature
         environment = {"OPSMITH_EXACT": str(draw % arrays.FIELDS), **self.memory.variables}
         try:
@@ -352,9 +343,6 @@ def prepare(
         emulate: returns a source for another device as one to compile for the CPU, with such
             numbers; by default the kernel is in C++.
         memory: how numbers lie in the kernel's memory.
-
-    Raises:
-        Inapplicable: the kernel is in another language, or needs the bits of numbers.
     """
     kind = ExactComparison if source is None else GradientComparison
     emulated = emulate is not None
@@ -441,10 +429,6 @@ def compare_cases(
     Args:
         ready: the comparison, whose kernel is built.
         keep: returns whether to compare for a case.
-
-    Raises:
-        Failure: an element is another formula than the reference's.
-        Inapplicable: no case can be compared.
     """
     # Each step of a loop of the reference's takes a hundred times as long with such numbers.
     most = largest_sizes(trial.operator, trial.subject.favourite, by_steps=True)

@@ -186,11 +186,7 @@ class _Kernel:
         return "it is wrong with few elements" if compare(done.tensors(), truth).problem else ""
 
     def run(self, call: LargeCall, seed: int = 0) -> _Outcome:
-        """Run a call, with values of a seed.
-
-        Raises:
-            _NothingSeenError: there is no time left.
-        """
+        """Run a call, with values of a seed."""
         seconds = min(_CALL_SECONDS, self.ends - time.monotonic())
         if seconds < 1.0 or _processor_seconds() - self.began > _PROCESSOR_SECONDS:
             raise _NothingSeenError("no time was left")
@@ -209,12 +205,7 @@ class _Kernel:
         return _Outcome(None, done.refused, set(done.untouched), "unsure" in done.remarks)
 
     def judge(self, large: LargeCall, fewer: LargeCall, few: LargeCall | None) -> None:
-        """Compare a large call with the same call with fewer elements.
-
-        Raises:
-            Failure: only the large call goes wrong.
-            _NothingSeenError: the large call shows nothing.
-        """
+        """Compare a large call with the same call with fewer elements."""
         found = self.run(large)
         if found.fault is not None and not _is_narrow(found.fault, large):
             slow = found.fault.code == "OPS-CALL-HANG"

@@ -62,11 +62,7 @@ class ModelExports:
         self._failure: Failure | None = None
 
     def compare(self, cases: list[Case]) -> None:
-        """Export the first of `cases`, and run all of them; with several, sizes are dynamic.
-
-        Raises:
-            Failure: a result is wrong, or an export fails that must succeed.
-        """
+        """Export the first of `cases`, and run all of them; with several, sizes are dynamic."""
         # Export the telling cases along with the first `cases` only: their results do not depend on
         # `cases`.
         waiting, self._waiting = self._waiting, []
@@ -84,12 +80,7 @@ class ModelExports:
         self._sizes(cases)
 
     def finish(self) -> None:
-        """Add notes on what was exported, and what could not be.
-
-        Raises:
-            Failure: a telling case gave a wrong result.
-            Inapplicable: nothing could be exported.
-        """
+        """Add notes on what was exported, and what could not be."""
         if self._waiting:
             self._combinations(self._waiting)
         if self._failure is not None:

@@ -45,11 +45,7 @@ class Forks:
 
 @contextmanager
 def forking_fails() -> Iterator[None]:
-    """Require that this process is not forked in a ``with`` block.
-
-    Raises:
-        Failure: the process was forked; replaces any other exception.
-    """
+    """Require that this process is not forked in a ``with`` block."""
     forks = Forks()
     try:
         yield

@@ -102,9 +102,6 @@ class Caller(Supervised):
 
         Returns:
             The results, then the mutated arguments.
-
-        Raises:
-            Failure: the call raised, crashed or hung, or an earlier result changed.
         """
         memories = memories_in(arguments)
         sent = {name: storage_bytes(tensor) for name, tensor in memories.items()}
@@ -138,12 +135,7 @@ class Caller(Supervised):
         device: str = HOST,
         threads: int = 1,
     ) -> Backward:
-        """Call an operator and differentiate its results, see `gradients.differentiate`.
-
-        Raises:
-            Failure: the call raised, crashed or hung; no floating-point result requires a
-                gradient; or the backward wrote into its inputs.
-        """
+        """Call an operator and differentiate its results, see `gradients.differentiate`."""
         _, leaves = leaves_of(arguments, operator.signature, alone)
         given = {**arguments, COTANGENTS: list(cotangents)}
         sent = {name: storage_bytes(tensor) for name, tensor in memories_in(given).items()}
@@ -166,11 +158,7 @@ class Caller(Supervised):
     # --- requests ----------------------------------------------------------------------------
 
     def load(self) -> dict[str, Any]:
-        """Set up the process if necessary, and return its answer to the setup request.
-
-        Raises:
-            Failure: the setup failed.
-        """
+        """Set up the process if necessary, and return its answer to the setup request."""
         if self._loaded is None:
             self._before = {}
             loaded: dict[str, Any] = {}
@@ -258,11 +246,7 @@ def failure_of(end: EndError) -> Failure:
 
 
 def values_of(operator: Operator, groups: Any, reader: Reader) -> list[Any]:
-    """Return the results of a call from their descriptions and bytes.
-
-    Raises:
-        WireError: they are not the results of this operator.
-    """
+    """Return the results of a call from their descriptions and bytes."""
     results = len(operator.signature.results)
     if not isinstance(groups, list) or len(groups) != results:
         raise WireError(f"the answer does not have {results} results")
@@ -287,9 +271,6 @@ def accepted(
         sent: the bytes of each storage before the call, by the name of its first tensor.
         after: the bytes after the call.
         require: function that raises `Failure` if results differ from the declaration.
-
-    Raises:
-        Failure: the call wrote into another argument, or `require` raised it.
     """
     memories = memories_in(arguments)
     written = written_memories(operator.signature, arguments)

@@ -57,9 +57,6 @@ def describe_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Describe arguments in JSON; the bytes of `memories_in` are sent afterwards, in that order.
 
     `read_arguments` creates them again.
-
-    Raises:
-        WireError: an argument has an unsupported type.
     """
     tensors: dict[int, str] = {}
     memories = {memory_of(tensor): name for name, tensor in memories_in(arguments).items()}
@@ -112,11 +109,7 @@ class Reader:
         self._at = 0
 
     def take(self, count: int) -> bytes:
-        """Return the next bytes.
-
-        Raises:
-            WireError: fewer than `count` bytes are left.
-        """
+        """Return the next bytes."""
         if count < 0 or self._at + count > len(self._data):
             raise WireError("fewer bytes came than were announced")
         data = self._data[self._at : self._at + count]
@@ -124,11 +117,7 @@ class Reader:
         return data
 
     def result(self, description: Any) -> Tensor:
-        """Return a result as a contiguous tensor in memory of this process.
-
-        Raises:
-            WireError: the description is malformed.
-        """
+        """Return a result as a contiguous tensor in memory of this process."""
         match description:
             case {"dtype": str(name), "shape": list(shape)} if name in DTYPES:
                 dtype = DTYPES[name]
@@ -144,10 +133,6 @@ class Reader:
         return memory.view(dtype).reshape(sizes) if data else torch.empty(sizes, dtype=dtype)
 
     def end(self) -> None:
-        """Require that all bytes were read.
-
-        Raises:
-            WireError: bytes are left.
-        """
+        """Require that all bytes were read."""
         if self._at != len(self._data):
             raise WireError("more bytes came than were announced")

@@ -136,9 +136,6 @@ def require_unwritten(changed: Sequence[str]) -> None:
 
     Args:
         changed: names of the tensors that changed.
-
-    Raises:
-        Failure: at least one tensor changed.
     """
     if not changed:
         return
@@ -168,9 +165,6 @@ def differentiate(
         cotangents: an incoming gradient for each floating-point result.
         alone: name of the only tensor that requires a gradient; empty for all.
         count: number of threads for the backward.
-
-    Raises:
-        Failure: no floating-point result requires a gradient although an argument does.
     """
     arguments, leaves = leaves_of(arguments, signature, alone)
     own = with_copies_to_write(signature, arguments)
@@ -238,9 +232,6 @@ def expected_gradients(
     Returns:
         The gradients in the order of `Backward.leaves`; `None` if the reference is not
         differentiable by PyTorch.
-
-    Raises:
-        RefusedError: the reference does not accept these arguments.
     """
     function = function or operator.reference
     names: list[str] = []

@@ -399,9 +399,6 @@ def expected_of(
 
     Args:
         known: what the oracle cache has of `Expected`, if it was computed before.
-
-    Raises:
-        RefusedError: the reference raises for these arguments.
     """
     own = {name: narrow(value) for name, value in arguments.items()}
     names: list[str] = []
@@ -424,11 +421,7 @@ def expected_of(
 
 
 def require_accepted(operator: Operator, arguments: Mapping[str, Any]) -> None:
-    """Require that the reference accepts some arguments.
-
-    Raises:
-        RefusedError: the reference rejects them in their own dtypes and in double precision.
-    """
+    """Require that the reference accepts some arguments."""
     own = {name: narrow(value) for name, value in arguments.items()}
     try:
         run_reference(operator, own)
@@ -446,9 +439,6 @@ def measure(evaluate: Evaluate, wide: Mapping[str, Any], own: Mapping[str, Any])
         evaluate: function that returns the right results for arguments by name.
         wide: the arguments in double precision.
         own: the arguments in the kernel's dtypes.
-
-    Raises:
-        RefusedError: `evaluate` raises for both.
     """
     exact = True
     evaluate_wide = DoubleRun(evaluate, wide, own)

@@ -101,9 +101,6 @@ class Selection:
         Args:
             index: the kernel's indices.
             right: the reference's indices.
-
-        Raises:
-            UnfitValuesError: the values do not have the dimensions of the index.
         """
         values = self.candidates.values
         dim = self._dim(index)

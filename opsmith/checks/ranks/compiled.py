@@ -47,9 +47,6 @@ def compare_compiled(
     Args:
         rule: the rule, along a mesh of one dimension.
         cotangents: the gradients of the results that have one; empty to compute no gradient.
-
-    Raises:
-        Failure: the compiled call communicates, or gives something else than the call as it is.
     """
     graphs: list[Any] = []
 

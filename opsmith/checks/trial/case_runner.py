@@ -52,11 +52,7 @@ class CaseRunner:
     replay: Replay
 
     def one(self, body: Callable[[Case], None], case: Case) -> None:
-        """Count and announce `case`, and run `body` on it.
-
-        Raises:
-            Failure: the case fails; any exception of the user's becomes a `Failure`.
-        """
+        """Count and announce `case`, and run `body` on it."""
         self.counts.ran += 1
         self.announce_case(case)
         if self.replay.alone and self.replay.alone != case.digest:
@@ -87,11 +83,7 @@ class CaseRunner:
                 self.counts.slowest = spent.seconds - before, case.describe()
 
     def two(self, body: Callable[[Case, Case], None], pair: tuple[Case, Case]) -> None:
-        """Run `body` on a pair of cases; the first is counted and announced.
-
-        Raises:
-            Failure: the pair fails.
-        """
+        """Run `body` on a pair of cases; the first is counted and announced."""
         try:
             self.one(lambda first: body(first, pair[1]), pair[0])
         except Failure as failure:
@@ -99,11 +91,7 @@ class CaseRunner:
             raise
 
     def announce_case(self, case: Case, doing: str = "") -> None:
-        """Announce that `case` is about to run, without counting it.
-
-        Raises:
-            Failure: this case ended a process before.
-        """
+        """Announce that `case` is about to run, without counting it."""
         description = f"{case.describe()}; {doing}" if doing else case.describe()
         key = f"{case.digest} {doing}" if doing else case.digest
         if key in self.crashed:

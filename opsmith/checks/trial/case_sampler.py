@@ -50,9 +50,6 @@ class CaseSampler:
             test: raises an exception if a sample fails.
             dtype: the generic dtype of the samples.
             size: the size of a sample; the smallest that fails is wanted.
-
-        Raises:
-            Failure: with the smallest sample that fails.
         """
         self.counts.due.samples += examples
         self.counts.due.families += 1

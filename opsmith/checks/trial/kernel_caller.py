@@ -65,13 +65,7 @@ class KernelCaller:
             return call_in(self.way, lambda: operator(*positional, **keywords))
 
     def run(self, arguments: Mapping[str, Any]) -> list[Tensor]:
-        """Call the operator, and return its results and then the tensors that it wrote into.
-
-        Raises:
-            Failure: with `keep`, a result of an earlier call has changed.
-            RefusedError: kernel and reference raise in dtypes in which the kernel took other calls:
-                for a matrix that is singular in single precision, not in double precision.
-        """
+        """Call the operator, and return its results and then the tensors that it wrote into."""
         dtypes = tuple(tensor.dtype for _, tensor in every_tensor_in(arguments))
         try:
             found = self._run(arguments)

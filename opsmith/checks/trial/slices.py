@@ -66,11 +66,7 @@ def map_along(
 def name_axes(
     signature: Signature, results: Sequence[Tensor], arguments: Mapping[str, Any], dim: str
 ) -> list[tuple[str, int | None]]:
-    """Return the name of each result and written argument, and the axis of `dim` in it.
-
-    Raises:
-        Inapplicable: a result is a list, so that positions tell nothing.
-    """
+    """Return the name of each result and written argument, and the axis of `dim` in it."""
     owners: list[Result | Parameter] = [*signature.results]
     for parameter in signature.mutated:
         owners += [parameter] * len(each_tensor(arguments[parameter.name]))

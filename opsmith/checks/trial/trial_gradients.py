@@ -65,10 +65,6 @@ def run_backward(
         cotangents: a gradient for each floating result.
         function: the function to call with arguments by name; the operator by default.
         alone: the only tensor that requires a gradient; all by default.
-
-    Raises:
-        Failure: a floating result does not require a gradient, or an argument was written into.
-        RefusedError: the reference's own derivative raises for this case, too.
     """
     try:
         return _run_backward(trial, case, cotangents, function, alone)

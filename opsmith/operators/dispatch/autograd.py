@@ -357,9 +357,6 @@ def _reference_of(operator: Operator, args: Args, kwargs: Arguments) -> Callable
     """Return a function that calls the reference with a call's arguments, which carry tangents.
 
     The function is for after the call, which validates the arguments; the reference does not.
-
-    Raises:
-        DifferentiationError: the operator has no derivative in forward mode.
     """
     if operator.signature.mutated:
         raise DifferentiationError(

@@ -67,12 +67,6 @@ inline void sincospif(float x, float* sine, float* cosine) {
 inline double rhypot(double x, double y) { return 1.0 / std::hypot(x, y); }
 inline float rhypotf(float x, float y) { return 1.0f / std::hypot(x, y); }
 #ifndef OPSMITH_EXACT  // these have no law
-inline double norm(int count, const double* x) {
-  double sum = 0;
-  for (int i = 0; i < count; ++i) sum = std::hypot(sum, x[i]);
-  return sum;
-}
-inline double rnorm(int count, const double* x) { return 1.0 / norm(count, x); }
 inline float normf(int count, const float* x) {
   double sum = 0;
   for (int i = 0; i < count; ++i) sum = std::hypot(sum, double{x[i]});
@@ -120,25 +114,25 @@ OPSMITH_IN_FLOAT(erfcx)
 OPSMITH_IN_FLOAT(cyl_bessel_i0)
 OPSMITH_IN_FLOAT(cyl_bessel_i1)
 #undef OPSMITH_IN_FLOAT
-// Norms of three and four numbers, and their inverses.
-#define OPSMITH_NORMS(function, of)                                    \
-  inline double function##3d(double x, double y, double z) {           \
-    const double all[] = {x, y, z};                                    \
-    return of(3, all);                                                 \
-  }                                                                    \
-  inline double function##4d(double x, double y, double z, double w) { \
-    const double all[] = {x, y, z, w};                                 \
-    return of(4, all);                                                 \
-  }                                                                    \
-  inline float function##3df(float x, float y, float z) {              \
-    return static_cast<float>(function##3d(x, y, z));                  \
-  }                                                                    \
-  inline float function##4df(float x, float y, float z, float w) {     \
-    return static_cast<float>(function##4d(x, y, z, w));               \
-  }
-OPSMITH_NORMS(norm, norm)
-OPSMITH_NORMS(rnorm, rnorm)
-#undef OPSMITH_NORMS
+namespace emulated {
+inline double norm(double x, double y, double z, double w) {
+  return std::hypot(std::hypot(x, y), std::hypot(z, w));
+}
+}  // namespace emulated
+inline double norm3d(double x, double y, double z) { return emulated::norm(x, y, z, 0); }
+inline double norm4d(double x, double y, double z, double w) { return emulated::norm(x, y, z, w); }
+inline double rnorm3d(double x, double y, double z) { return 1 / emulated::norm(x, y, z, 0); }
+inline double rnorm4d(double x, double y, double z, double w) {
+  return 1 / emulated::norm(x, y, z, w);
+}
+inline float norm3df(float x, float y, float z) { return float(emulated::norm(x, y, z, 0)); }
+inline float norm4df(float x, float y, float z, float w) {
+  return float(emulated::norm(x, y, z, w));
+}
+inline float rnorm3df(float x, float y, float z) { return float(1 / emulated::norm(x, y, z, 0)); }
+inline float rnorm4df(float x, float y, float z, float w) {
+  return float(1 / emulated::norm(x, y, z, w));
+}
 #endif
 inline float normcdff(float x) { return 0.5f * std::erfc(-x * 0.70710678f); }
 inline double normcdf(double x) { return 0.5 * std::erfc(-x * 0.70710678118654752); }

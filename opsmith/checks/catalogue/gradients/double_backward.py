@@ -120,9 +120,6 @@ def differentiate_twice(
         call: calls the operator, or its reference, with arguments by name.
         given: what `weighted` returns.
         bend: what is computed from each result before it is differentiated.
-
-    Raises:
-        CannotError: one of the derivatives raised.
     """
     own = {name: value for name, value in given.items() if name in signature.by_name}
     arguments, leaves = leaves_of(own, signature)

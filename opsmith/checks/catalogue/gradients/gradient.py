@@ -29,11 +29,7 @@ from opsmith.checks.trial.trial_gradients import (
 
 
 def need_gradient(trial: Trial) -> None:
-    """Require that the operator has a gradient, and attribute failures to its backward.
-
-    Raises:
-        Inapplicable: the operator has no gradient.
-    """
+    """Require that the operator has a gradient, and attribute failures to its backward."""
     operator = trial.operator
     trial.need(has_gradient(operator), "no gradient declared")
     trial.need(_any_float(trial), "no argument is floating point")
