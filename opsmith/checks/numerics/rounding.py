@@ -341,8 +341,27 @@ def _variance(x: Tensor, dims: Any, correction: float = 1) -> Tensor:
     return total / max(x.numel() / max(total.numel(), 1) - correction, 0)
 
 
+def _resized(
+    grad: Tensor, size: Sequence[int], input_size: Sequence[int], align: bool, *scales: float | None
+) -> Tensor:
+    """Compute the gradient of linear resizing by its weights, whose coordinates are rounded."""
+    given = (*scales, None, None, None)  # calls leave out what is None
+    for axis, (out, count, scale) in enumerate(zip(size, input_size[2:], given, strict=False), 2):
+        step = (count - 1) / max(out - 1, 1) if align else 1 / scale if scale else count / out
+        at = torch.arange(out, dtype=grad.dtype)
+        at = at * step if align else (at + 0.5) * step - 0.5
+        weights = 1 - (at.clamp(0, count - 1)[:, None] - torch.arange(count)).abs()
+        grad = (grad.movedim(axis, -1) @ weights.clamp(0)).movedim(-1, axis)
+    return grad
+
+
 #: Decompositions of operators that PyTorch does not decompose although they have several steps.
-PARTS = {_prims.var: _variance}
+PARTS: dict[Any, Callable[..., Tensor]] = {
+    _prims.var: _variance,
+    _aten.upsample_linear1d_backward: _resized,
+    _aten.upsample_bilinear2d_backward: _resized,
+    _aten.upsample_trilinear3d_backward: _resized,
+}
 
 
 def _formula(func: Any, args: Any, kwargs: dict[str, Any]) -> Callable[..., Any] | None:

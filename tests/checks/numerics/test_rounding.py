@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from jaxtyping import Float32, Float64
+from jaxtyping import Float, Float32, Float64
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -172,3 +172,27 @@ def test_numbers_below_the_normal_ones_are_rounded_up_or_down_by_their_distance(
     up = (rounded == 101 * least).float().mean()
     assert bool(((rounded == 100 * least) | (rounded == 101 * least)).all())
     assert 0.2 < up < 0.3
+
+
+@opsmith.op("rounding::resized_backward")
+def resized_backward(
+    grad: Float[Tensor, "N C O P"], h: int, w: int
+) -> Float[Tensor, "N C {h} {w}"]:
+    x = grad.new_zeros(*grad.shape[:2], h, w, requires_grad=True)
+    with torch.enable_grad():
+        y = torch.nn.functional.interpolate(x, grad.shape[2:], mode="bilinear")
+    return torch.autograd.grad(y, x, grad)[0]
+
+
+def weights(out: int, count: int) -> Tensor:
+    """The weights of linear resizing, whose coordinates are in single precision."""
+    at = (torch.arange(out) + 0.5) * torch.tensor(count / out) - 0.5
+    return (1 - (at.clamp(0, count - 1)[:, None] - torch.arange(count)).abs()).clamp(0)
+
+
+def test_coordinates_of_resizing_are_rounded_in_its_gradient_too():
+    grad = torch.randn(3, 3, 5, 5, generator=torch.Generator().manual_seed(0))
+    given = weights(5, 9).T @ grad @ weights(5, 9)
+    truth = expected_of(resized_backward, {"grad": grad, "h": 9, "w": 9})
+    assert compare([given], truth).problem is None
+    assert compare([given * (1 + 1e-3)], truth).problem is not None
