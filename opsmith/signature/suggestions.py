@@ -33,6 +33,8 @@ def annotation_slip(error: BaseException) -> str:
         written = re.search(r"'(\w+)'", text)
         dtypes = [name for name in dir(jaxtyping) if name[:1].isupper()]
         close = get_close_matches(written[1], dtypes, 1, 0.75) if written else []
+        if written and written[1] in dtypes:
+            return f"it is not imported: from jaxtyping import {written[1]}"
         if written and close:
             return f"{written[1]!r} is no dtype of jaxtyping; did you mean {close[0]}?"
     return ""

@@ -162,6 +162,7 @@ def reads_variadic(x: Float[Tensor, "*s"], y: Float[Tensor, "s+1"]) -> Tensor: .
 def fixed_tensors(x: tuple[Tensor, Tensor]) -> Tensor: ...  # type: ignore[empty-body]
 def undefined_name(x: Undefined[Tensor, "N"]) -> Tensor: ...  # type: ignore[empty-body,name-defined]
 def misspelt_dtype(x: Flaot[Tensor, "N"]) -> Tensor: ...  # type: ignore[empty-body,name-defined]
+def not_imported(x: UInt4[Tensor, "N"]) -> Tensor: ...  # type: ignore[empty-body,name-defined]
 def comma_in_a_shape(x: Float[Tensor, "N, C"]) -> Tensor: ...  # type: ignore[empty-body]
 
 
@@ -229,6 +230,7 @@ def comma_in_a_shape(x: Float[Tensor, "N, C"]) -> Tensor: ...  # type: ignore[em
         (fixed_tensors, "write a parameter for each of a fixed number of tensors"),
         (undefined_name, "does not evaluate: name 'Undefined' is not defined"),
         (misspelt_dtype, "evaluate: 'Flaot' is no dtype of jaxtyping; did you mean Float? (name"),
+        (not_imported, "evaluate: it is not imported: from jaxtyping import UInt4 (name"),
         (comma_in_a_shape, "a shape is one text, its axes separated by spaces, as in Float[Tensor"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

@@ -47,8 +47,10 @@ def shown_path(file: str) -> str:
 
 
 def warn_of_a_clash(qualname: str, earlier: object, later: object, *, stacklevel: int) -> None:
-    """Warn if another module declared a name before; a notebook may declare its own again."""
-    if earlier is None or earlier.__module__ in (later.__module__, "__main__"):
+    """Warn if another function declared a name before; a notebook may declare its own again."""
+    again = getattr(earlier, "__name__", "") == getattr(later, "__name__", "")
+    own = (later.__module__, "__main__") if again else ("__main__",)
+    if earlier is None or earlier.__module__ in own:
         return
     first, second = (
         f"{one.__module__} ({shown_path(place)})"

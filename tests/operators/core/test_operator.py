@@ -102,6 +102,13 @@ def test_two_modules_that_declare_one_name_are_told() -> None:
     )
 
 
+def test_two_functions_of_a_module_that_declare_one_name_are_told() -> None:
+    opsmith.op("test_operator::copied", lambda_with("x"))
+    opsmith.op("test_operator::copied", lambda_with("x"))  # as a cell that runs again
+    with pytest.warns(UserWarning, match=f"copied was declared in {__name__} .* is now declared"):
+        opsmith.op("test_operator::copied", lambda_with("x", "y"))
+
+
 def test_a_name_that_pytorch_has_is_refused() -> None:
     with pytest.raises(DeclarationError, match="aten::sin: PyTorch already has an operator"):
         opsmith.op("aten::sin", lambda_with("x"))

@@ -54,12 +54,7 @@ def _load() -> ctypes.CDLL:
 
 
 def build(signature: Signature) -> None:
-    """Build the libraries that an operator's gate needs, or find them in the cache.
-
-    Raises:
-        BuildError: a library does not compile.
-        MissingDependencyError: no compiler is installed.
-    """
+    """Build the libraries that an operator's gate needs, or find them in the cache."""
     build_arguments_check(signature)
     _load()
 
@@ -80,12 +75,7 @@ def _arrival(source: KernelSource, parameter: Parameter) -> str:
 
 
 def build_for_programs(source: KernelSource) -> Path:
-    """Build a library that opens the gate before an operator's kernel when it is loaded.
-
-    Raises:
-        BuildError: the library does not compile.
-        MissingDependencyError: no compiler is installed.
-    """
+    """Build a library that opens the gate before an operator's kernel when it is loaded."""
     signature, device = source.signature, source.device_row
     name = f"{signature.namespace}__{signature.name}__{device.name}__gate"
     arrivals = _arrivals({device.dispatch_key: source})
