@@ -198,12 +198,29 @@ def sizes(
         # The sum of many large numbers exceeds the range of half precision.
         if length := long(name, _LONG["float16"]):
             yield sums(name, length, LARGE_EQUAL, tuple(_LONG))
+    half, least = "bfloat16", _LONG["bfloat16"]  # with 4097 terms, the reference takes long
+    for pair in _apart(signature, names)[:2]:  # a filter adds up as many terms as both allow
+        lengths = {name: length for name in pair if (length := long(name, least))}
+        if len(lengths) == 2:
+            wanted = Wanted(sizes=_FEW, forced=lengths, values=RUNS)
+            code = "OPS-VALUE-ACCUMULATION"
+            yield Cohort("long sums", wanted, 0, half_examples=1, halves=(half,), code=code)
     if open_ranks or any(_any_rank(p) for p in signature.tensors):
         wanted = Wanted(sizes=(2, 1, 3), ranks=(4, 6, 5, 7))
         yield Cohort("many dimensions", wanted, 6, code="OPS-SIZE-RANK")
     if any(p.is_tensor_list or isinstance(p.type, SequenceType) for p in signature.parameters):
         wanted = Wanted(sizes=(2, 3, 1), lengths=(5, 7, 9))
         yield Cohort("long lists", wanted, 3, code="OPS-SIZE-LIST")
+
+
+def _apart(signature: Signature, names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return pairs of dimensions that no tensor has together, and no large one has at all."""
+    shapes = [set(map(str, typed.dims)) for typed in (*signature.tensors, *signature.results)]
+    return [
+        pair
+        for pair in itertools.combinations(names, 2)
+        if not any({*pair} <= s or ({*pair} & s and len(s) > 3) for s in shapes)
+    ]
 
 
 def large(signature: Signature, most: Mapping[str, int] | None = None) -> Iterator[Cohort]:

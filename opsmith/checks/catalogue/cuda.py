@@ -45,8 +45,9 @@ _PHASES = tuple(
 )
 _LAUNCHES = Phase(emulated=True, launches_only=True)
 _SECONDS = 120.0
-#: More than a grid has blocks along y and z; and what cases with threads reach.
-_ROWS, _RUN = 65_537, 4097
+#: More than a grid has blocks along y and z, and than 256 blocks have threads; and what cases with
+#: threads reach.
+_ROWS, _RUN = 262_145, 4097
 #: Sizes n for which n * (1.0f / n) is less than 1, so that an index that is divided so is wrong.
 _BAD_DIVISORS = (41, 47, 55, 61, 82, 83, 94)
 #: Matches the name of a function of CUDA's, or of PyTorch's for CUDA, that the emulation does not

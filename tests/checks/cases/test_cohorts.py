@@ -417,3 +417,22 @@ def test_no_number_beyond_a_literal_range_is_tried():
 
     found = arguments(signature_of(stretched, "cohorts::stretched"), 0)
     assert [c.wanted.given["k"] for c in found if c.name == "numbers"] == [[9, 9], [17, 17]]
+
+
+@opsmith.op("cohorts::filtered")
+def filtered(x: Float[Tensor, "N"], h: Float[Tensor, "K"]) -> Float[Tensor, "N"]:
+    padded = torch.nn.functional.pad(x, (max(len(h) - 1, 0), 0))
+    return padded.unfold(0, len(h), 1) @ h.flip(0) if len(x) and len(h) else torch.zeros_like(x)
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_a_filter_that_adds_up_in_half_precision_is_found(half):
+    def filter_(x, h):
+        total = torch.zeros(len(x), dtype=x.dtype if half else torch.float64)
+        for k, factor in enumerate(h.tolist()[: len(x)]):
+            total[k:] += factor * x[: len(x) - k]
+        return total.to(x.dtype)
+
+    filtered.register_kernel("cpu", filter_)
+    row = run(filtered, 0)
+    assert row.code == ("OPS-VALUE-ACCUMULATION" if half else ""), row.explain()
