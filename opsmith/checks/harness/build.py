@@ -177,7 +177,8 @@ def _library_behind_torch(source: KernelSource, names: list[str]) -> Path:
     device = language.device_library("opsmith_torch_on_cpu", (_CALL,), (_INCLUDE,))
 
     def files() -> dict[str, str]:
-        how = {"device": source.device_row.dlpack, "strided": source.strided}
+        aligned = source.device == "cuda" and not source.strided
+        how = {"device": source.device_row.dlpack, "aligned": aligned}
         text = render(_TORCH_TEMPLATE, signature, names=names, **how)
         return {f"{signature.name}_harness.cpp": text}
 
