@@ -228,8 +228,10 @@ bool is_in_library(const void* address) {
   if (!s.in_device || is_in_library(address)) return;
   char where[32];
   std::snprintf(where, sizeof where, "%p", address);
+  const bool null = reinterpret_cast<uintptr_t>(address) < 1 << 16;
   stop("host",
-       name_of(*s.current) + (write ? " wrote" : " read") + " memory of the host, at " + where +
+       name_of(*s.current) + (write ? " wrote" : " read") + " memory " +
+           (null ? "behind a null pointer" : "of the host") + ", at " + where +
            ": a pointer that device code follows must point to device memory",
        at(place));
 }

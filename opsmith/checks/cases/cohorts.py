@@ -192,8 +192,9 @@ def sizes(
             wanted = Wanted(sizes=_FEW, forced={name: length})
             called = _called("long rows", length, min(asked, largest.get(name, asked)))
             yield Cohort(called, wanted, 0, 1, every_dtype=True, code="OPS-SIZE-BOUNDARY")
-            # Let equal numbers meet in several passes of a block.
-            yield Cohort(called, replace(wanted, values="ties"), 1, code="OPS-VALUE-ORDER")
+            # Let equal numbers meet in several passes of a block, and the largest be in the last.
+            for kind in ("ties", "sorted"):
+                yield Cohort(called, replace(wanted, values=kind), 1, code="OPS-VALUE-ORDER")
     for name in some:
         # The sum of many large numbers exceeds the range of half precision.
         if length := long(name, _LONG["float16"]):

@@ -93,9 +93,6 @@ def find(what: str) -> Compiler:
 
     Args:
         what: what it is needed for, for the message.
-
-    Raises:
-        MissingDependencyError: there is no nvcc.
     """
     try:
         return nvcc.find_nvcc(what)

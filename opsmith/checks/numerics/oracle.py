@@ -249,13 +249,14 @@ class Expected:
         for evaluate, dtype in runs:
             with contextlib.suppress(Exception):
                 fine, any_size = evaluate(wide), self._in_double
-                for way in (False, True) if in_order else (False,):
+                for way in range(3 if in_order else 1):
                     with RandomRounding(
                         dtype,
                         generator,
                         steps,
                         any_size=any_size,
-                        in_order=way,
+                        in_order=way > 0,
+                        to_nearest=way > 1,
                         beside_one=self.beside_one,
                         may_cancel=True,
                     ):

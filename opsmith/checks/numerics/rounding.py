@@ -116,8 +116,9 @@ class RandomRounding(StepByStep):
         times: factor for the error of each step.
         any_size: whether numbers that are too large or too small for `dtype` are rounded to its
             number of digits.
-        in_order: whether steps in single precision round to the nearest, and sums add one term
-            after the other. The roundings of equal terms then all go in one direction.
+        in_order: whether sums in single precision add one term after the other, each partial sum
+            rounded to the nearest. The roundings of equal terms then all go in one direction.
+        to_nearest: whether each step is rounded to the nearest, so that equal terms stay equal.
         beside_one: operators whose results are rounded like 1, even if they are small, and the
             largest error in units in the last place of 1 (half a unit for rounding to the nearest).
             For coarser dtypes, these operators are computed in single precision.
@@ -134,6 +135,7 @@ class RandomRounding(StepByStep):
         *,
         any_size: bool = False,
         in_order: bool = False,
+        to_nearest: bool = False,
         beside_one: Mapping[str, float] | None = None,
         partial_sums: bool = True,
         may_cancel: bool = False,
@@ -154,6 +156,7 @@ class RandomRounding(StepByStep):
         self._least = 0.0 if any_size else torch.finfo(dtype).smallest_normal * self._eps
         self._partial_sums = partial_sums
         self._in_order = in_order and dtype == torch.float32
+        self._to_nearest = to_nearest and dtype == torch.float32
         self._of_infinite = math.nan if may_cancel else 0.0
 
     def takes(self, func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -207,7 +210,7 @@ class RandomRounding(StepByStep):
 
     def _rounded(self, real: Tensor) -> Tensor:
         noise: Tensor | float = 0.0
-        if not self._in_order:
+        if not self._to_nearest:
             noise = torch.rand(real.shape, generator=self._generator, dtype=torch.float64) - 0.5
         if self._is_double:
             exact = (real.float().double() == real) | torch.isin(_digits(real), self._digits)

@@ -69,7 +69,9 @@ def prepare(
         elif "Constraints violated" in str(error):
             hint = (
                 "\nA declaration may relate sizes (2*C, where=…): name them by that relation, as "
-                'in 2*Dim("c"), or pass Dim.AUTO, which keeps whatever relation there is.'
+                'in 2*Dim("c"), or pass Dim.AUTO, which keeps whatever relation there is. PyTorch '
+                "takes a size that may change for other than 1: where a guard ends in != 1, begin "
+                'where that is so, as in Dim("t", min=9) for (t + 7)//8.'
             )
         raise ExportError(
             f"torch.export.export could not trace {type(model).__name__}:\n{error}{hint}"

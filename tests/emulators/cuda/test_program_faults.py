@@ -188,6 +188,11 @@ int main() {
         "host: thread (0, 0, 0) of block (0, 0, 0) wrote memory of the host, at 0x",
         ("HERE",),
     ),
+    "null_pointer": (
+        KEEPS.replace("1; }", "1;  // HERE\n}") + "int main() { k<<<1, 1>>>(nullptr); }",
+        "host: thread (0, 0, 0) of block (0, 0, 0) wrote memory behind a null pointer, at ",
+        ("HERE",),
+    ),
     "launch_that_nobody_asks_for": (
         KEEPS
         + """int main(int, char**) {

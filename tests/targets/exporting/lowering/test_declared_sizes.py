@@ -122,3 +122,16 @@ def test_a_named_size_that_a_declaration_relates_is_refused_with_the_way_out() -
         prepare(Call(halves), (x,), dynamic_shapes=(({1: Dim("width")},),))
     model = prepare(Call(halves), (x,), dynamic_shapes=(({1: 2 * Dim("c", min=2)},),))
     assert model.inputs[0].shape == (3, "2*c")
+
+
+@opsmith.op("declared_sizes::packed")
+def packed(x: Float[Tensor, "N B"]) -> Float[Tensor, "N (B+7)//8"]:
+    return x.new_zeros(x.shape[0], (x.shape[1] + 7) // 8)
+
+
+def test_a_size_that_pytorch_takes_for_other_than_1_is_refused_with_the_way_out() -> None:
+    x = torch.rand(3, 20)
+    with pytest.raises(ExportError, match=r'ends in != 1, .* as in Dim\("t", min=9\)'):
+        prepare(Call(packed), (x,), dynamic_shapes=(({1: Dim("t")},),))
+    model = prepare(Call(packed), (x,), dynamic_shapes=(({1: Dim("t", min=9)},),))
+    assert model.inputs[0].shape == (3, "t")
