@@ -107,11 +107,7 @@ def find(what: str) -> Compiler:
 
 
 def architectures() -> list[str]:
-    """Return the architectures that ``OPSMITH_CUDA_ARCHS`` lists, as numbers; else two usual ones.
-
-    Raises:
-        MissingDependencyError: the variable has another value.
-    """
+    """Return the architectures that ``OPSMITH_CUDA_ARCHS`` lists, as numbers; else usual ones."""
     chosen = os.environ.get("OPSMITH_CUDA_ARCHS", "").strip()
     listed = nvcc.cuda_architectures() if chosen else _USUAL
     words = [word.removesuffix("-real") for word in listed.split(";")]

@@ -87,11 +87,11 @@ def tell_sizes(trial: Trial, failure: Failure, body: Callable[[Case], None]) -> 
     def draw(
         examples: int, forced: Facts, sizes: Sequence[int] = SIZES, dtype: str | None = case.dtype
     ) -> bool:
-        """Try further cases; return whether they are all right."""
+        """Try further cases; return whether there was time, and all are right."""
         most, failed = max(_ELEMENTS, 2 * case.numel), len(failing)
         wanted = Wanted(sizes=tuple(sizes), forced=forced, max_elements=most, inexact=True)
         trial.sample(tried, wanted, examples, dtype)
-        return len(failing) == failed
+        return len(failing) == failed and time.monotonic() < end
 
     sizes = sizes_of(case)
     near = {size + step for size in sizes.values() for step in (-1, 0, 1, 2, 3, size)}
@@ -142,6 +142,7 @@ def tell_sizes(trial: Trial, failure: Failure, body: Callable[[Case], None]) -> 
         failure.code = "OPS-VALUE-WRONG"  # larger cases are right
     if rule is not None:
         return
+    end = time.monotonic() + _SECONDS
     others = itertools.takewhile(lambda dtype: dtype != case.dtype, trial.subject.dtypes)
     passed = [n for n in others if trial.counts.tally.has(n) and draw(_CASES, sizes, dtype=n)]
     if passed:
