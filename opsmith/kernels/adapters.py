@@ -32,7 +32,7 @@ from opsmith.kernels.codegen.cpp_names import (
 from opsmith.kernels.codegen.render import TEMPLATES, kernel_files, render
 from opsmith.kernels.codegen.validation import ValidationCode
 from opsmith.kernels.source import KernelSource
-from opsmith.kernels.toolchain.devices import dispatch_key
+from opsmith.kernels.toolchain.devices import dispatch_key, get_device
 from opsmith.kernels.toolchain.units import Generated
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Parameter
@@ -197,6 +197,7 @@ def source(
         signature,
         device=device,
         entry=entry_symbol(signature, device),
+        alignment=get_device(device, signature.qualname).alignment,
         arguments=arguments,
         shared=shared_by(arguments),
         results=results,
@@ -250,10 +251,6 @@ def build(
         include: the folder of the headers that come with the adapter.
         include_dirs: the folders of other headers, which belong to the runtime.
         flags: compiler flags for the adapter.
-
-    Raises:
-        BuildError: the library does not compile, or needs PyTorch.
-        MissingDependencyError: a program or library that building needs is missing.
     """
     signature = kernel.signature
 

@@ -177,8 +177,8 @@ def _library_behind_torch(source: KernelSource, names: list[str]) -> Path:
     device = language.device_library("opsmith_torch_on_cpu", (_CALL,), (_INCLUDE,))
 
     def files() -> dict[str, str]:
-        aligned = source.device == "cuda" and not source.strided
-        how = {"device": source.device_row.dlpack, "aligned": aligned}
+        row = source.device_row
+        how = {"device": row.dlpack, "alignment": 1 if source.strided else row.alignment}
         text = render(_TORCH_TEMPLATE, signature, names=names, **how)
         return {f"{signature.name}_harness.cpp": text}
 

@@ -28,6 +28,7 @@ class Device:
         torch_libraries: PyTorch's libraries for the device: first the library that all code for the
             device links, then those that code using the C++ interface links too. Empty if they are
             part of the libraries for the CPU.
+        alignment: bytes of which tensors of kernels begin at a multiple, without ``strided``.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Device:
     host_reads: bool = False
     title: str = ""
     torch_libraries: tuple[str, ...] = ()
+    alignment: int = 1
 
     def missing(self) -> str:
         """Return why nothing can run on the device on this machine; empty if it is available."""
@@ -132,6 +134,7 @@ DEVICES = {
             ("aoti_torch_get_current_cuda_stream", "USE_CUDA"),
             title="CUDA",
             torch_libraries=("torch_cuda", "c10_cuda"),
+            alignment=16,
         ),
         Device("mps", "MPS", None, 8, "aoti_torch_device_type_mps"),
         Device("xpu", "XPU", None, 14, "aoti_torch_device_type_xpu"),
