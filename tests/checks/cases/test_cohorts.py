@@ -436,3 +436,19 @@ def test_a_filter_that_adds_up_in_half_precision_is_found(half):
     filtered.register_kernel("cpu", filter_)
     row = run(filtered, 0)
     assert row.code == ("OPS-VALUE-ACCUMULATION" if half else ""), row.explain()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        (lambda x: (x != 0) & (x.abs() < 1e-6), "OPS-VALUE-RANGE"),
+        (lambda x: x.abs() == 0.5, "OPS-VALUE-HALVES"),
+    ],
+    ids=["small", "a half"],
+)
+def test_a_range_with_zero_in_it_is_tried_near_zero_and_at_halves(wrong, code):
+    def bounded(x: Annotated[Float32[Tensor, "N"], Between(-3, 3)]) -> Float32[Tensor, "N"]:
+        return x * 2
+
+    row = run(declared(bounded, lambda x: torch.where(wrong(x), 7 * x, 2 * x)))
+    assert row.code == code, row.explain()

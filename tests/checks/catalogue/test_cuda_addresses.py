@@ -209,3 +209,32 @@ def test_what_the_host_allocates_is_kept_for_later_calls_and_freed_once(tmp_path
     row = next(row for row in report.rows if row.check == "cuda-on-cpu")
     assert (row.status, row.code) == (("failed", "OPS-CUDA-HOST") if end else ("passed", "")), row
     assert not end or "cudaFree takes element 0 of memory that was freed" in row.message
+
+
+#: A fixed number of blocks, so that they grow with the tensor.
+GROWING = """
+#include "grown.h"
+#include <opsmith/cuda.h>
+__global__ void twice(const float* x, float* out, int64_t n) {
+  const int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
+  if (i < n) out[i] = 2 * x[i];
+}
+void grown(const opsmith::Context& ctx, const growing::grown_args& a) {
+  if (a.N == 0) return;
+  twice<<<256, (a.N + 255) / 256, 0, opsmith::cuda_stream(ctx)>>>(a.x.data(), a.out.data(), a.N);
+}
+OPSMITH_KERNEL(growing, grown, cuda)
+"""
+
+
+@pytest.mark.slow
+def test_blocks_that_grow_with_the_tensor_are_launched_too_large(tmp_path):
+    @opsmith.op("growing::grown")
+    def grown(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+        return 2 * x
+
+    (tmp_path / "grown.cu").write_text(GROWING)
+    grown.register_kernel("cuda", source=tmp_path / "grown.cu")
+    report = checks.run(grown, select=["cuda-on-cpu"], examples=3, isolate=False)
+    row = next(row for row in report.rows if row.check == "cuda-on-cpu")
+    assert row.code == "OPS-CUDA-LAUNCH" and "this one has 1025" in row.message, row.explain()

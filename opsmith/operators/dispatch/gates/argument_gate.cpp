@@ -224,7 +224,7 @@ class Contiguous {
   }
 
  private:
-  // CUDA's vectors need an address that is a multiple of their size.
+  // As the row of CUDA says in devices.py: its vectors need multiples of their size.
   static bool is_ready(const at::Tensor& tensor) {
     return tensor.is_contiguous() &&
            !(tensor.is_cuda() && reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % 16 != 0);
