@@ -187,6 +187,9 @@ class RandomRounding(StepByStep):
             self._round_partial_sums(packet, args, returned)
         if packet in _PRODUCTS and returned.dtype == torch.float64:
             self._round_products(args[0], args[1], returned)
+        scattered = _scattered(packet, args, kwargs)
+        if scattered is not None and args[0].dtype == torch.float64:
+            self._round_scattered(args[0].flatten(), *scattered, returned)
         if overload_schema(func).name in _MATRIX:
             for one in filter(is_wide, tree_leaves(returned)):
                 one.copy_(self._matrix(one))
@@ -252,6 +255,22 @@ class RandomRounding(StepByStep):
         each = self._errors(rows).sum(1)
         total.add_((each + self._error_of_sums(rows)).view(total.shape))
 
+    def _round_scattered(self, base: Tensor, places: Tensor, terms: Tensor, total: Tensor) -> None:
+        """Add the rounding errors of sums of terms that each go to a place of their own."""
+        places, order = places.flatten().sort(stable=True)
+        terms = terms.flatten()[order]
+        found, counts = places.unique_consecutive(return_counts=True)
+        ends, sizes = counts.cumsum(0), counts.log2().long()
+        sums = total.flatten()
+        for size in sizes.unique():  # sums of about as many terms at once
+            chosen = sizes == size
+            last, count = ends[chosen, None], counts[chosen, None]
+            at = last + torch.arange(-int(count.max()), 0)
+            rows = torch.where(at >= last - count, terms[at.clamp(0)], 0.0)  # zeros come first
+            rows = torch.cat([base[found[chosen], None], rows], 1)
+            sums[found[chosen]] += self._error_of_sums(rows)
+        total.copy_(sums.view_as(total))
+
     def _error_of_sums(self, rows: Tensor) -> Tensor:
         """Return the rounding error of each row's sum."""
         if not self._partial_sums or (rows.shape[1] > _MOST_TERMS and self._is_coarse):
@@ -264,6 +283,24 @@ class RandomRounding(StepByStep):
     def _errors(self, real: Tensor) -> Tensor:
         """Return the rounding error of each number."""
         return torch.where(real.isfinite(), self._rounded(real) - real, self._of_infinite)
+
+
+def _scattered(
+    packet: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Tensor, Tensor] | None:
+    """Return the place in the first argument that each term is added to, and the terms.
+
+    For operators that do not add up scattered terms, return `None`.
+    """
+    if packet is _aten.scatter_add:
+        base, dim, index, terms = args
+        places = torch.arange(base.numel()).view(base.shape).gather(dim, index)
+        return places, terms[tuple(map(slice, index.shape))]
+    if packet in (_aten.index_put, _aten._unsafe_index_put) and (*args, kwargs.get("accumulate"))[3]:
+        base, indices, terms = args[:3]
+        places = _aten.index(torch.arange(base.numel()).view(base.shape), indices)
+        return places, terms.expand_as(places)
+    return None
 
 
 def _seems_exact(packet: Any, args: Sequence[Any], returned: Tensor) -> Tensor | None:

@@ -79,6 +79,27 @@ def test_a_running_sum_has_the_roundings_of_all_its_steps():
     assert error[0, -1] > 4 * one_rounding[0, -1]
 
 
+@pytest.mark.parametrize(
+    "scatter",
+    [
+        lambda sums, places, terms: sums.index_add(0, places, terms),
+        lambda sums, places, terms: sums.scatter_add(0, places, terms),
+        lambda sums, places, terms: sums.index_put((places,), terms, accumulate=True),
+    ],
+)
+def test_a_scattered_sum_has_the_roundings_of_the_sum_in_each_place(scatter):
+    places = torch.tensor([3] * 5 + [0] * 2000 + [1] * 500 + [4])[torch.randperm(2506)]
+    terms = torch.full((2506,), 0.1).float().double()
+    terms[places == 4] = math.inf
+    with RandomRounding(torch.float32, torch.Generator().manual_seed(0), in_order=True):
+        found = scatter(torch.ones(5).double(), places, terms)
+    right = torch.ones(5)
+    for place, term in zip(places.tolist(), terms.float(), strict=True):
+        right[place] += term
+    assert torch.allclose(found, right.double(), rtol=1e-7), (found, right)
+    assert (found - scatter(torch.ones(5).double(), places, terms)).abs()[0] > 1e-3
+
+
 @pytest.mark.parametrize("shape", [(1, 0), (0, 3), (0, 0)])
 def test_sums_of_no_terms_are_rounded_as_others(shape):
     x, w = torch.zeros(shape).double(), torch.zeros(2, shape[1]).double()
