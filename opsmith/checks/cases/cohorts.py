@@ -279,9 +279,12 @@ def values(signature: Signature, dtype: str | None) -> Iterator[Cohort]:
         if any(takes(p, _dtype(signature, p, dtype), kind) for p in signature.tensors):
             # The few special elements have to reach the places where the operator handles them.
             examples = _EXAMPLES.get(kind, 3)
-            # Let several ends meet: a red pixel has one of 255 beside two of 0.
-            wanted = Wanted(sizes=_ROOMY if "ends" in kind else _MODEST, values=kind)
-            yield Cohort(kind, wanted, examples, 2, code=_CODES[kind])
+            # Let several ends meet: a red pixel has one of 255 beside two of 0. From which number
+            # on an exponential counts no more differs by dtype: try enough near it, in each.
+            roomy = kind in ("ends of the range", "large")
+            wanted = Wanted(sizes=_ROOMY if roomy else _MODEST, values=kind)
+            every = kind == "large"
+            yield Cohort(kind, wanted, examples, 2, every_dtype=every, code=_CODES[kind])
             if kind == "zeros":  # a sample may hold nothing else
                 yield Cohort(kind, replace(wanted, alone=True), code=_CODES[kind])
     if any(takes(p, _dtype(signature, p, dtype), "equal") for p in signature.tensors):

@@ -296,7 +296,10 @@ def _scattered(
         base, dim, index, terms = args
         places = torch.arange(base.numel()).view(base.shape).gather(dim, index)
         return places, terms[tuple(map(slice, index.shape))]
-    if packet in (_aten.index_put, _aten._unsafe_index_put) and (*args, kwargs.get("accumulate"))[3]:
+    if (
+        packet in (_aten.index_put, _aten._unsafe_index_put)
+        and (*args, kwargs.get("accumulate"))[3]
+    ):
         base, indices, terms = args[:3]
         places = _aten.index(torch.arange(base.numel()).view(base.shape), indices)
         return places, terms.expand_as(places)

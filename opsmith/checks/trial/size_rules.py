@@ -62,6 +62,7 @@ def tell_sizes(trial: Trial, failure: Failure, body: Callable[[Case], None]) -> 
     codes += ["OPS-VALUE-NAN"] * (trial.counts.cohort == "normal")
     if failure.code not in codes or case is None or failure.final or trial.cases.only_registered:
         return
+    own_dtype = case.dtype or trial.subject.favourite  # empty lists have none
     right: list[Facts] = []
     failing = [_facts(case)]
     wrong: list[Failure] = []
@@ -85,7 +86,7 @@ def tell_sizes(trial: Trial, failure: Failure, body: Callable[[Case], None]) -> 
                 right.append(_facts(case))
 
     def draw(
-        examples: int, forced: Facts, sizes: Sequence[int] = SIZES, dtype: str | None = case.dtype
+        examples: int, forced: Facts, sizes: Sequence[int] = SIZES, dtype: str | None = own_dtype
     ) -> bool:
         """Try further cases; return whether there was time, and all are right."""
         most, failed = max(_ELEMENTS, 2 * case.numel), len(failing)
@@ -143,7 +144,7 @@ def tell_sizes(trial: Trial, failure: Failure, body: Callable[[Case], None]) -> 
     if rule is not None:
         return
     end = time.monotonic() + _SECONDS
-    others = itertools.takewhile(lambda dtype: dtype != case.dtype, trial.subject.dtypes)
+    others = itertools.takewhile(lambda dtype: dtype != own_dtype, trial.subject.dtypes)
     passed = [n for n in others if trial.counts.tally.has(n) and draw(_CASES, sizes, dtype=n)]
     if passed:
         failure.args = (f"{failure}\nIn {' and '.join(map(str, passed))}, it is right.",)

@@ -452,3 +452,19 @@ def test_a_range_with_zero_in_it_is_tried_near_zero_and_at_halves(wrong, code):
 
     row = run(declared(bounded, lambda x: torch.where(wrong(x), 7 * x, 2 * x)))
     assert row.code == code, row.explain()
+
+
+@opsmith.op("cohorts::softplus")
+def softplus(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    return torch.logaddexp(x, torch.zeros_like(x))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("threshold", [20, 40])
+def test_what_counts_up_to_a_larger_number_in_double_precision_is_found(threshold, seed):
+    def kernel(x):
+        return torch.where(x > threshold, x.double(), x.double().exp().log1p()).to(x.dtype)
+
+    softplus.register_kernel("cpu", kernel)
+    row = run(softplus, seed)
+    assert row.code == ("OPS-VALUE-RANGE" if threshold == 20 else ""), row.explain()

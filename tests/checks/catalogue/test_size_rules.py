@@ -337,3 +337,20 @@ def test_sizes_are_told_of_a_compiled_kernel_that_leaves_elements_unwritten(pati
     first, rule = row.message.splitlines()
     assert first == "the result[0] was never written"
     assert rule.startswith("sizes: wrong where N is no multiple of 4 (")
+
+
+def test_empty_lists_which_have_no_dtype_are_told_as_others():
+    @opsmith.op("size_rules::halved", mutates_args=("xs",))
+    def halved(xs: list[Float[Tensor, "?*S"]]) -> None:
+        for x in xs:
+            x.mul_(0.5)
+
+    def kernel(xs):
+        if not xs:
+            raise ValueError("an empty list is not supported")
+        halved.reference(xs)
+
+    halved.register_kernel("cpu", kernel)
+    report = checks.run(halved, select=["reference"], isolate=False)
+    (row,) = (row for row in report.rows if row.check == "reference")
+    assert "ValueError: an empty list is not supported" in row.explain()
