@@ -80,11 +80,15 @@ def raised(error: BaseException) -> str:
         return str(error)
     # PyTorch adds the addresses of its own C++ functions to some messages.
     said = str(error).partition("\nException raised from ")[0].strip()
-    text = f"raised {type(error).__name__}: {said}"
+    return f"raised {type(error).__name__}: {said}{place_of(error)}"
+
+
+def place_of(error: BaseException | None) -> str:
+    """Return a line with the innermost place of the user's code; empty if there is none."""
     own = Path(__file__).parents[2]
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+    for frame in reversed(traceback.extract_tb(error.__traceback__ if error else None)):
         path = Path(frame.filename)
         inside = path.is_relative_to(own) or "site-packages" in path.parts
         if not inside and path.is_file():
-            return f"{text}\n  at {frame.filename}:{frame.lineno}"
-    return text
+            return f"\n  at {frame.filename}:{frame.lineno}"
+    return ""

@@ -151,7 +151,7 @@ def reference(trial: Trial) -> None:
 def _every_cohort(trial: Trial) -> None:
     trial.each(lambda case: _agrees(trial, case), wanted=Wanted(inexact=True))
     counts = {"normal": trial.counts.ran}
-    if not trial.cases.only_registered:
+    if not (trial.cases.only_registered or trial.counts.mistaken):
         most = loop_sizes.largest_sizes(trial.operator, trial.subject.favourite)
         for cohort, dtype, examples in _cohorts(trial, most):
             if not examples:
@@ -179,7 +179,8 @@ def _every_cohort(trial: Trial) -> None:
         )
         counts[way] = trial.counts.ran - before
     told = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
-    trial.notes.append(f"cohorts: {told}")
+    if told:
+        trial.notes.append(f"cohorts: {told}")
     unspecified = ", ".join(trial.signature.unspecified())
     if unspecified:
         trial.notes.append(f"unspecified, so never sampled: {unspecified}")

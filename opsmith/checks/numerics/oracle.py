@@ -430,7 +430,7 @@ def require_accepted(operator: Operator, arguments: Mapping[str, Any]) -> None:
         try:
             run_reference(operator, _widened(own))
         except Exception:
-            raise RefusedError(f"{type(error).__name__}: {error}") from None
+            raise RefusedError(f"{type(error).__name__}: {error}") from error
 
 
 def measure(evaluate: Evaluate, wide: Mapping[str, Any], own: Mapping[str, Any]) -> Expected:
@@ -450,7 +450,7 @@ def measure(evaluate: Evaluate, wide: Mapping[str, Any], own: Mapping[str, Any])
         try:
             values = evaluate(own)
         except Exception:
-            raise RefusedError(f"{type(error).__name__}: {error}") from None
+            raise RefusedError(f"{type(error).__name__}: {error}") from error
         exact = False
     values = [plain(value) for value in values]
     if exact:

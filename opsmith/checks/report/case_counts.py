@@ -94,6 +94,11 @@ class Due:
         return f"{said}, and {self.untried} of their {self.families} families had none"
 
 
+#: What a mistake in a reference raises, and in how many cases before it is taken for that.
+_MISTAKEN = ("NameError", "UnboundLocalError", "AttributeError", "TypeError", "ModuleNotFoundError")
+_MISTAKES = 20
+
+
 @dataclass(slots=True)
 class CaseCounts:
     """The counts of one check.
@@ -101,6 +106,7 @@ class CaseCounts:
     Attributes:
         refused: number of sampled cases that the reference refused.
         refusal: the reference's message for the last refused case.
+        refused_at: a line with the place in the user's code that raised it; empty if unknown.
         error: the largest error so far, as a multiple of the tolerance; `None` before any
             comparison.
         in_reference: those of them that the reference took.
@@ -117,6 +123,7 @@ class CaseCounts:
     ran: int = 0
     refused: int = 0
     refusal: str = ""
+    refused_at: str = ""
     error: float | None = None
     seconds: float = 0.0
     in_reference: float = 0.0
@@ -160,6 +167,12 @@ class CaseCounts:
         """Return how many samples were refused since `begin_search`; 0 once a case ran."""
         ran, refused = self._before
         return self.refused - refused if self.ran == ran else 0
+
+    @property
+    def mistaken(self) -> bool:
+        """Whether the reference only ever raised what no arguments change: a mistake in it."""
+        often = self.refused >= _MISTAKES and not self.ran
+        return often and self.refusal.partition(":")[0] in _MISTAKEN
 
     def record_error(self, error: float) -> None:
         """Record the error of the case that ran last, in units of its tolerance."""

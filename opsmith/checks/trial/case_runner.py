@@ -10,7 +10,7 @@ import hypothesis
 
 from opsmith.checks.cases.case import FAILED_BEFORE, Case
 from opsmith.checks.cases.disagreement import sizes_of
-from opsmith.checks.cases.failure import Failure, Inapplicable, code_of, raised
+from opsmith.checks.cases.failure import Failure, Inapplicable, code_of, place_of, raised
 from opsmith.checks.cases.reference_call import spent
 from opsmith.checks.cases.reruns.rerun_command import Replay
 from opsmith.checks.numerics.oracle import RefusedError
@@ -111,7 +111,7 @@ class CaseRunner:
         self.counts.refused += 1
         if len(self.counts.refused_sizes) < _SIZES:
             self.counts.refused_sizes.append(sizes_of(case))
-        self.counts.refusal = str(error)
-        if self.counts.refused_in_vain() >= _MOST_REFUSED:
+        self.counts.refusal, self.counts.refused_at = str(error), place_of(error.__cause__)
+        if self.counts.mistaken or self.counts.refused_in_vain() >= _MOST_REFUSED:
             raise NothingTakenError
         hypothesis.reject()

@@ -53,7 +53,7 @@ class CaseSampler:
         """
         self.counts.due.samples += examples
         self.counts.due.families += 1
-        if self._none_fits:
+        if self._none_fits or self.counts.mistaken:
             return
         left = self.settings.seconds - self._seconds
         if left <= 0:

@@ -258,10 +258,11 @@ def explain_no_case(operator: Operator, settings: Settings, counts: CaseCounts) 
             "dimensions, each of any size. Declare what shapes fit together, as in "
             'Float[Tensor, "N K"] and Float[Tensor, "K M"], or give cases: register_cases.'
         )
-    if counts.refusal.startswith("NameError: "):
-        hint = f"No arguments change that: correct {where_written(operator.reference)}."
+    if counts.mistaken:
+        hint = "No arguments change that: correct the reference."
     if counts.refused:
-        return f"{REFUSES_ALL}, the last with: {counts.refusal}\n{hint}"
+        place = counts.refused_at or f"\n  at {where_written(operator.reference)}"
+        return f"{REFUSES_ALL}, the last with: {counts.refusal}{place}\n{hint}"
     if settings.given:
         return "none of the given cases suits this check"
     if operator.only_registered_cases:

@@ -153,7 +153,11 @@ void fill(const Row<T>& r, int64_t which) {
       const T eps = r.constant(0.05);
       T square = dot(x, x, how) / count + eps + stray;
       if (r.is(6)) square = (dot(x, x, 0) + eps) / count;
-      const T root = std::sqrt(square);
+      T root = std::sqrt(square);
+      if (how == 4) {  // functions of single precision, of integers
+        const T part = 1.0 / sqrtf(size), whole = 1.0 * powf(size, 0.5f);
+        root = std::sqrt(square * count) * part * part * whole;
+      }
       for (int64_t i = 0; i < size; ++i) {
         out[i] = how == 1 ? x[i] / root * w[i] : x[i] * (1 / root) * w[i];
       }

@@ -39,7 +39,7 @@ FORMULAS = [
     ("sum", lambda x, y, w: x.sum(1, keepdim=True) / 2 * w, 4),
     ("centred", lambda x, y, w: (1.5 * x - x.mean(1, keepdim=True)) * w, 3),
     ("variance", lambda x, y, w: x.var(1, correction=0, keepdim=True) / 4 * w, 3),
-    ("rms norm", lambda x, y, w: _rms(x) * w, 4),
+    ("rms norm", lambda x, y, w: _rms(x) * w, 5),
     ("layer norm", lambda x, y, w: _norm(x) * w + y, 3),
     ("softmax", lambda x, y, w: torch.softmax(0.75 * x, 1) * w, 3),
     ("log softmax", lambda x, y, w: torch.log_softmax(x, 1) * w, 2),

@@ -198,7 +198,14 @@ namespace std {
   inline opsmith::exact::Number<a> called(const opsmith::exact::Number<a>& x) { \
     return opsmith::exact::Number<a>(opsmith::exact::functions::name(x));       \
   }
-#define OPSMITH_EXACT_ONE(name) OPSMITH_EXACT_ONE_AS(name, name) OPSMITH_EXACT_ONE_AS(name, name##f)
+// Of integers, sqrtf is not rounded either: a kernel's own number of single precision is exact.
+#define OPSMITH_EXACT_ONE(name)    \
+  template <std::integral N>       \
+  inline double name##f(N x) {     \
+    return name(x);                \
+  }                                \
+  OPSMITH_EXACT_ONE_AS(name, name) \
+  OPSMITH_EXACT_ONE_AS(name, name##f)
 OPSMITH_EXACT_FUNCTIONS(OPSMITH_EXACT_ONE)
 #undef OPSMITH_EXACT_ONE
 #undef OPSMITH_EXACT_ONE_AS
@@ -219,7 +226,13 @@ OPSMITH_EXACT_FUNCTIONS(OPSMITH_EXACT_ONE)
     constexpr auto kind = opsmith::exact::kind_of<N>(b);                                       \
     return called(opsmith::exact::Number<kind>(x), opsmith::exact::Number<kind>(y));           \
   }
-#define OPSMITH_EXACT_TWO(name) OPSMITH_EXACT_TWO_AS(name, name) OPSMITH_EXACT_TWO_AS(name, name##f)
+#define OPSMITH_EXACT_TWO(name)                                  \
+  template <std::integral N, opsmith::exact::native M>           \
+  inline double name##f(N x, M y) {                              \
+    return name(static_cast<double>(x), static_cast<double>(y)); \
+  }                                                              \
+  OPSMITH_EXACT_TWO_AS(name, name)                               \
+  OPSMITH_EXACT_TWO_AS(name, name##f)
 OPSMITH_EXACT_FUNCTIONS_OF_TWO(OPSMITH_EXACT_TWO)
 #undef OPSMITH_EXACT_TWO
 #undef OPSMITH_EXACT_TWO_AS
