@@ -195,6 +195,14 @@ def test_numbers_below_the_normal_ones_are_rounded_up_or_down_by_their_distance(
     assert 0.2 < up < 0.3
 
 
+def test_zeros_that_pytorch_gives_no_memory_are_rounded_as_others():
+    x = torch.tensor([1.5, -2.0], dtype=torch.float64, requires_grad=True)
+    with RandomRounding(torch.float32, torch.Generator().manual_seed(0)):
+        (first,) = torch.autograd.grad((x * x.abs()).sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), x)
+    assert second.tolist() == [2, -2]
+
+
 @opsmith.op("rounding::resized_backward")
 def resized_backward(
     grad: Float[Tensor, "N C O P"], h: int, w: int
