@@ -15,11 +15,13 @@ ALIASING = "-fno-strict-aliasing"
 #: The flags that nvcc and a C++ compiler share; other flags of nvcc are dropped.
 _COMMON_FLAGS = ("-D", "-U", "-I", "-std=")
 #: Have the compiled code report accesses and undefined behaviour to the runtime; see
-#: runtime/hooks.cpp.
+#: runtime/hooks.cpp. Local variables begin with a pattern, so that a kernel that reads one which
+#: nothing wrote is never right by chance.
 _WATCHED = (
     "-fsanitize=thread",
-    "-fsanitize=alignment,bounds,integer-divide-by-zero,signed-integer-overflow",
+    "-fsanitize=alignment,bounds,integer-divide-by-zero,shift-exponent,signed-integer-overflow",
     "-fno-sanitize-recover=all",
+    "-ftrivial-auto-var-init=pattern",
 )
 #: Report accesses through `volatile` as such; and do not move a read to where its value is used,
 #: which may be behind the question of whether the element exists.

@@ -79,6 +79,8 @@ _ESCAPED = re.compile(r"\\(.)")
 _OPERAND = re.compile(r'"([=+]?)&?([a-z])"')
 #: Matches a comma outside of a list in braces.
 _SEPARATOR = re.compile(r",(?![^{}]*\})")
+#: What an `asm` outside of functions stands in: that is of the host's assembler.
+_FILE_SCOPE = ("translation_unit", "linkage_specification", "declaration_list")
 _LANE = "%laneid"
 _NUMBER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|\d+(?:\.\d+)?)U?\Z")
 
@@ -90,6 +92,10 @@ def inline_ptx(code: OwnCode) -> Iterator[Edit]:
         UnreadableError: an instruction is not emulated.
     """
     for node in code.found("asm"):
+        if node.parent and node.parent.parent and node.parent.parent.type in _FILE_SCOPE:
+            # The host's assembler is meant.
+            yield node.start_byte, node.end_byte, " ".join(code.of(node).split())
+            continue
         try:
             yield node.start_byte, node.end_byte, _expression(code, node)
         except _NotEmulatedError as error:

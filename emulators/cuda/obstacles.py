@@ -70,6 +70,10 @@ _WORDS = (
     ),
     (r"\bthis_cluster\s*\(|\bcluster_group\b", "clusters of blocks"),
     (r"\bcudaLaunchCooperative\w+", "a cooperative launch over the grid"),
+    (
+        r"\bcudaLaunchKernel\b",
+        "cudaLaunchKernel, which does not say the types of arguments; write kernel<<<…>>>(…)",
+    ),
     (rf"\bcub\s*::\s*(?!(?:{_CUB})\b)\w+", "a part of CUB that is not emulated"),
     (rf"\bthrust\s*::\s*(?!(?:{_THRUST})\b)\w+", "a part of Thrust that is not emulated"),
     (

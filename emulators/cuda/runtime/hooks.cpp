@@ -153,6 +153,10 @@ HOOK void __ubsan_handle_divrem_overflow_abort(void*, void*, void* divisor) {
   undefined(divisor == nullptr ? "an integer is divided by zero" : "a signed integer overflows",
             __builtin_return_address(0));
 }
+HOOK void __ubsan_handle_shift_out_of_bounds_abort(void*, void*, void*) {
+  undefined("an integer is shifted by as many bits as it has, or more, or fewer than 0",
+            __builtin_return_address(0));
+}
 HOOK void __ubsan_handle_out_of_bounds_abort(void*, void* index) {
   undefined("the index " + std::to_string(static_cast<int64_t>(reinterpret_cast<intptr_t>(index))) +
                 " is outside of its array",

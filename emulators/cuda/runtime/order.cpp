@@ -132,6 +132,12 @@ void publish(const void* address, Scope scope, bool replaces) {
   if (scope == Scope::device) location.device = joined(location.device, thread.released);
 }
 
+void share_fenced(const std::vector<Thread*>& threads) {
+  Knowledge released;
+  for (const Thread* thread : threads) released = joined(released, thread->released_in_block);
+  for (Thread* thread : threads) thread->known = joined(thread->known, released);
+}
+
 void share_knowledge(const std::vector<Thread*>& threads) {
   Knowledge known, released, released_in_block;
   for (const Thread* thread : threads) {

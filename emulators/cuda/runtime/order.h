@@ -41,5 +41,7 @@ void publish(const void* address, Scope scope, bool replaces);
 
 // Gives threads that have waited for each other what each of them knows.
 void share_knowledge(const std::vector<Thread*>& threads);
+// Gives threads that have exchanged values what each of them knew at its last fence.
+void share_fenced(const std::vector<Thread*>& threads);
 
 }  // namespace emulated

@@ -178,7 +178,7 @@ bool check(const Launch& launch) {
   if (blocks == 0) {
     why =
         "a grid has at least one block (on a GPU, cudaErrorInvalidConfiguration, and no thread "
-        "runs): return early where there is nothing to do";
+        "runs): return early where there is nothing to do, or declare sizes of 1 and more";
   } else if (threads == 0) {
     why = "a block has at least one thread";
   } else if (threads > 1024) {
@@ -404,11 +404,13 @@ void kernel_only(const char* name, Place place) {
 
 void check_stream(const void* stream, const char* what, Place place) {
   if (state().watcher == nullptr || stream != nullptr || state().program) return;
+  const std::string name = what;
+  const bool waits = name.starts_with("cudaMem") && !name.ends_with("Async");
   stop("launch",
-       std::string(what) +
-           " is on the default stream, which knows nothing of the work on the "
-           "call's: pass opsmith::cuda_stream(ctx), or at::cuda::getCurrentCUDAStream() in "
-           "PyTorch's "
+       name + " is on the default stream, which knows nothing of the work on the call's: " +
+           (waits ? "call " + name + "Async, and cudaStreamSynchronize before the host reads; "
+                  : std::string()) +
+           "pass opsmith::cuda_stream(ctx), or at::cuda::getCurrentCUDAStream() in PyTorch's "
            "host code",
        place);
 }

@@ -56,6 +56,7 @@ struct Thread {
   Place place;  // where it waits
   const char* what = "";
   LaneMask mask = 0;
+  bool orders = false;  // accesses to memory, as `__syncwarp` does
   uint64_t brought = 0;
   Vote vote = Vote::none;
 

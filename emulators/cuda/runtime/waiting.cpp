@@ -34,7 +34,6 @@ bool same(Place a, Place b) {
 }
 
 void make_ready(Thread& thread) {
-  state().spins = 0;
   thread.waits = Waits::nothing;
   state().ready.push_back(thread.number);
 }
@@ -116,6 +115,7 @@ void open_barrier() {
   }
   s.last_barrier = ++s.time;
   s.at_barrier = 0;
+  s.spins = 0;  // not at a vote of a warp, which may wait in a loop
   std::vector<Thread*> all;
   for (Thread& thread : s.threads) {
     if (has_returned(thread)) continue;
@@ -143,6 +143,8 @@ void open_warp(const Thread& one) {
       joined[lane] = std::max(joined[lane], thread.clock[lane]);
     }
   }
+  // The lanes of a wavefront of 64 run in step.
+  const bool orders = one.orders || warp_size > 32;
   ++s.time;
   uint64_t values[warp_size] = {};
   for (LaneMask rest = present; rest != 0; rest &= rest - 1) {
@@ -154,11 +156,11 @@ void open_warp(const Thread& one) {
   for (LaneMask rest = present; rest != 0; rest &= rest - 1) {
     Thread& thread = lanes[std::countr_zero(rest)];
     std::memcpy(thread.values, values, sizeof values);
-    std::memcpy(thread.clock, joined, sizeof joined);
+    if (orders) std::memcpy(thread.clock, joined, sizeof joined);
     thread.present = present;
     make_ready(thread);
   }
-  share_knowledge(all);
+  orders ? share_knowledge(all) : share_fenced(all);
 }
 
 void open_after_return(const Thread& returned) {
@@ -188,7 +190,7 @@ int synchronise_block(Vote vote, int predicate, Place place) {
   return s.vote_result;
 }
 
-Lanes exchange(LaneMask mask, uint64_t value, const char* what, Place place) {
+Lanes exchange(LaneMask mask, uint64_t value, const char* what, Place place, bool orders) {
   State& s = state();
   Thread& thread = current_thread(what, place);
   settle();
@@ -202,6 +204,7 @@ Lanes exchange(LaneMask mask, uint64_t value, const char* what, Place place) {
   thread.place = place;
   thread.what = what;
   thread.mask = mask;
+  thread.orders = orders;
   thread.brought = value;
   thread.fiber->switch_to(s.scheduler);
   Lanes lanes;

@@ -232,7 +232,8 @@ bool is_in_library(const void* address) {
   stop("host",
        name_of(*s.current) + (write ? " wrote" : " read") + " memory " +
            (null ? "behind a null pointer" : "of the host") + ", at " + where +
-           ": a pointer that device code follows must point to device memory",
+           ": a pointer that device code follows must point to device memory" +
+           (null ? "" : ", and `new` and malloc in device code are not emulated"),
        at(place));
 }
 
@@ -377,6 +378,7 @@ uint64_t value_at(const void* address, uint64_t bytes) {
 void volatile_access(void* address, uint64_t bytes, bool write, const void* place) {
   State& s = state();
   const bool watches = s.watcher != nullptr && !s.telling && s.in_device;
+  if (watches) interleave();  // not later: a read observes what published the value that it loads
   if (watches && !write && !is_own(address) && region_of(address) != nullptr) {
     spin(address, value_at(address, bytes), place);
   }
@@ -388,7 +390,6 @@ void volatile_access(void* address, uint64_t bytes, bool write, const void* plac
   } else {
     observe(address, Scope::device);
   }
-  if (watches) interleave();
 }
 
 void atomic_access(void* data, uint64_t bytes, Scope scope, Place place) {

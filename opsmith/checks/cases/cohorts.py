@@ -100,9 +100,8 @@ class Cohort:
         examples: number of cases.
         other_examples: number of cases in a dtype other than the default one.
         every_dtype: whether every dtype other than the default one has these cases.
-        half_examples: number of cases in half precision.
-        halves: half precision dtypes in order of preference; the first that the kernel supports is
-            used.
+        half_examples: number of cases in half precision, or in the first of `halves`.
+        halves: dtypes in order of preference; the first that the kernel supports is used.
         code: failure code of a value that is wrong in these cases and in no earlier ones.
     """
 
@@ -279,12 +278,12 @@ def values(signature: Signature, dtype: str | None) -> Iterator[Cohort]:
         if any(takes(p, _dtype(signature, p, dtype), kind) for p in signature.tensors):
             # The few special elements have to reach the places where the operator handles them.
             examples = _EXAMPLES.get(kind, 3)
-            # Let several ends meet: a red pixel has one of 255 beside two of 0. From which number
-            # on an exponential counts no more differs by dtype: try enough near it, in each.
-            roomy = kind in ("ends of the range", "large")
-            wanted = Wanted(sizes=_ROOMY if roomy else _MODEST, values=kind)
-            every = kind == "large"
-            yield Cohort(kind, wanted, examples, 2, every_dtype=every, code=_CODES[kind])
+            # Let several ends meet: a red pixel has one of 255 beside two of 0.
+            wanted = Wanted(sizes=_ROOMY if "ends" in kind else _MODEST, values=kind)
+            yield Cohort(kind, wanted, examples, 2, code=_CODES[kind])
+            if kind == "large":  # up to which number an exponential counts differs in this dtype
+                many = replace(wanted, sizes=_ROOMY)
+                yield Cohort(kind, many, 0, half_examples=2, halves=("float64",), code=_CODES[kind])
             if kind == "zeros":  # a sample may hold nothing else
                 yield Cohort(kind, replace(wanted, alone=True), code=_CODES[kind])
     if any(takes(p, _dtype(signature, p, dtype), "equal") for p in signature.tensors):

@@ -18,8 +18,9 @@ from opsmith.checks.cases import cohorts
 from opsmith.checks.cases.boundary_values import LARGE_EQUAL, NEEDLES
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.cohorts import Cohort
-from opsmith.checks.cases.failure import Failure, Inapplicable, need_emulators
+from opsmith.checks.cases.failure import DEPENDS, Failure, Inapplicable, need_emulators
 from opsmith.checks.cases.layouts import LAYOUTS
+from opsmith.checks.cases.reruns.registered_cases import MODEST, size_of, spread
 from opsmith.checks.cases.subject import Subject
 from opsmith.checks.cases.wanted import Wanted
 from opsmith.checks.catalogue import memory_safety
@@ -65,6 +66,8 @@ _NOT_THERE = re.compile(
 )
 #: How the emulation's remark on a call in the host's code begins.
 _OUTSIDE_GRAPHS = "no CUDA graph captures "
+#: Number of cases that are called one after the other in a process.
+_TURNS = 8
 _HIP = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"]hip/", re.MULTILINE)
 
 
@@ -180,6 +183,7 @@ def cuda_on_cpu(trial: Trial) -> None:
 def run_in_orders(trial: Trial, build: harness.Build, dtypes: tuple[str | None, ...]) -> None:
     """Run each case of an emulated kernel in three orders, and compare the results."""
     reproducible, outside_graphs = True, ""
+    taken: list[Case] = []
 
     def one(case: Case) -> None:
         nonlocal reproducible, outside_graphs
@@ -189,12 +193,19 @@ def run_in_orders(trial: Trial, build: harness.Build, dtypes: tuple[str | None, 
             outside = [text for text in call.remarks if text.startswith(_OUTSIDE_GRAPHS)]
             outside_graphs = outside_graphs or "".join(outside).replace("\n  at ", ", at ")
             call.remarks = [text for text in call.remarks if text not in outside]
-        reproducible &= _compare(trial, calls, expected)
+        try:
+            reproducible &= _compare(trial, calls, expected)
+        except Failure as failure:
+            _tell_earlier(trial, build, failure, case, expected)
+            raise
+        if case.numel <= MODEST and case.dtype in (None, dtypes[0]):
+            taken.append(case)
 
     trial.each(one, dtypes=dtypes, examples=trial.some(3))
     for cohort, dtype in () if trial.cases.only_registered else _cohorts(trial, dtypes):
         trial.attribution.wrong, trial.counts.cohort = cohort.code, cohort.name
         trial.sample(one, cohort.wanted, cohort.examples, dtype)
+    _call_in_turn(trial, build, spread(sorted(taken, key=size_of), _TURNS))
     if not trial.cases.only_registered:
         _only_launch(trial, build)
     if not reproducible:
@@ -218,7 +229,8 @@ def _cohorts(trial: Trial, dtypes: Sequence[str | None]) -> Iterator[tuple[Cohor
     for cohort in cohorts.values(trial.signature, trial.subject.favourite):
         # NaN and infinity have to reach several places of a block.
         examples = 3 if cohort.name in ("NaN", "infinity") else 1
-        yield replace(cohort, examples=examples), first
+        if cohort.examples:
+            yield replace(cohort, examples=examples), first
     for cohort in cohorts.some_arguments(trial.signature, trial.settings.seed):
         yield cohort, first
     divisors = Wanted(sizes=_BAD_DIVISORS)
@@ -234,6 +246,40 @@ def _cohorts(trial: Trial, dtypes: Sequence[str | None]) -> Iterator[tuple[Cohor
                 if own or half in fixed:
                     yield replace(cohort, examples=1), own[0] if own else first
                     break
+
+
+def _tell_earlier(
+    trial: Trial, build: harness.Build, failure: Failure, case: Case, expected: Expected
+) -> None:
+    """Say of a failure that each order is right in a process of its own, if that is so."""
+    with suppress(Failure):
+        for phase in _PHASES:
+            ((call,),) = memory_safety.call(trial, build, [case], [phase], _SECONDS)
+            if compare(call.tensors(), expected).problem is not None:
+                return
+        failure.args, failure.code = (f"{failure}\n{DEPENDS}",), "OPS-STATE-EARLIER"
+
+
+def _call_in_turn(trial: Trial, build: harness.Build, cases: list[Case]) -> None:
+    """Call with one case after the other in a process: what a call leaves, others may find.
+
+    The first cases are the smallest and the largest.
+    """
+    cases = [cases[n // 2 if n % 2 == 0 else -1 - n // 2] for n in range(len(cases))]
+    trial.counts.cohort = "one after the other"
+    calls: list[Called] = []
+
+    def compared(case: Case) -> None:
+        try:
+            if not calls:
+                calls.extend(memory_safety.call(trial, build, cases, _PHASES[:1], _SECONDS)[0])
+            trial.compare(calls[place].tensors(), trial.truth(case))
+        except Failure as failure:
+            what = f"after {place or 'some'} calls with other arguments in the same process: "
+            raise Failure(f"{what}{failure}", code="OPS-STATE-EARLIER") from None
+
+    for place, case in enumerate(cases if len(cases) > 1 else ()):  # noqa: B007
+        trial.runner.one(compared, case)
 
 
 def _only_launch(trial: Trial, build: harness.Build) -> None:

@@ -172,6 +172,58 @@ def test_a_tail_that_is_left_out_where_tensors_are_aligned(tmp_path, tail):
     assert tail or "the result[0] was never written" in row.explain()
 
 
+#: Adds up rows by the last block, which a counter of blocks tells.
+COUNTS = """
+#include "counted.h"
+#include <opsmith/cuda.h>
+__device__ unsigned int arrived;
+__global__ void add(const int* x, int n, int* parts, int* out) {
+  const int i = blockIdx.x * 64 + threadIdx.x;
+  if (i < n) atomicAdd(&parts[blockIdx.x], x[i]);
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  if (LAST) {
+    __threadfence();
+    int total = 0;
+    for (int b = 0; b < gridDim.x; ++b) total += atomicAdd(&parts[b], 0);
+    *out = total;
+    RESET
+  }
+}
+void counted(const opsmith::Context& ctx, const counts::counted_args& a) {
+  const auto stream = opsmith::cuda_stream(ctx);
+  const int n = static_cast<int>(a.N), blocks = (n + 63) / 64;
+  auto parts = ctx.scratch<int>(blocks);
+  cudaMemsetAsync(parts.data(), 0, blocks * sizeof(int), stream);
+  add<<<blocks, 64, 0, stream>>>(a.x.data(), n, parts.data(), a.out.data());
+}
+OPSMITH_KERNEL(counts, counted, cuda)
+"""
+
+
+@pytest.mark.slow(cases=3)
+@pytest.mark.parametrize(
+    ("last", "reset", "told"),
+    [
+        ("atomicInc(&arrived, gridDim.x - 1) == gridDim.x - 1", "", ""),
+        ("(atomicAdd(&arrived, 1) + 1) % gridDim.x == 0", "", "with other arguments in the same"),
+        ("atomicAdd(&arrived, 1) + 1 == gridDim.x", "", "is right in a fresh process"),
+        ("atomicAdd(&arrived, 1) + 1 == gridDim.x", "arrived = 0;", ""),
+    ],
+)
+def test_what_a_call_leaves_for_calls_of_other_sizes(tmp_path, last, reset, told):
+    @opsmith.op("counts::counted", where=("N >= 1",))
+    def counted(x: Int32[Tensor, "N"]) -> Int32[Tensor, ""]:
+        return x.sum().int()
+
+    (tmp_path / "counted.cu").write_text(COUNTS.replace("LAST", last).replace("RESET", reset))
+    counted.register_kernel("cuda", source=tmp_path / "counted.cu")
+    row = row_alone(counted, "cuda-on-cpu")
+    assert row.code == ("OPS-STATE-EARLIER" if told else ""), row.explain()
+    assert told in row.message
+
+
 #: Joins two trees of least roots; what another thread has joined meanwhile has to be joined again.
 UNITE = """
 #include "joined.h"

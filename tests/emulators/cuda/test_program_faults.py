@@ -218,6 +218,38 @@ int main(int, char**) {
         "launch: the launch of k with grid (1, 1, 1) and block (2048, 1, 1) is refused",
         ("HERE", "THEN"),
     ),
+    "race_beside_a_shuffle": (
+        """__global__ void k(float* y) {
+  __shared__ int s[64];
+  s[threadIdx.x] = threadIdx.x;  // WRITE
+  int last = __shfl_up_sync(~0u, 1, 1) + __any_sync(~0u, 1) + __ballot_sync(~0u, 1);
+  int other = s[threadIdx.x ^ 1];  // READ
+  if (other + last < 0) *y = other;
+}"""
+        + MAIN,
+        "neither __syncwarp nor __syncthreads between",
+        ("WRITE", "READ"),
+    ),
+    "wait_in_a_vote": (
+        """__global__ void k(float* y) {
+  volatile int* ready = (volatile int*)y;
+  if (threadIdx.x >= 32) return;
+  while (__any_sync(~0u, ready[0] == 0)) {  // HERE
+  }
+}"""
+        + MAIN,
+        "waits for another value of element 0 of memory",
+        ("HERE",),
+    ),
+    "shift_by_a_whole_word": (
+        """__global__ void k(float* y) {
+  const int lane = threadIdx.x % 32;
+  y[threadIdx.x] = (1u << (lane + 1)) - 1;  // HERE
+}"""
+        + MAIN,
+        "an integer is shifted by as many bits as it has, or more, or fewer than 0",
+        ("HERE",),
+    ),
     "failed_assertion": (
         "#include <cassert>\n__global__ void k(float*) {\n  assert(threadIdx.x < 5);  // HERE\n}"
         + MAIN,

@@ -122,7 +122,7 @@ __attribute__((noinline)) OPSMITH_UNWATCHED T atomically(T* data, Update update)
 
 // Waits for the other lanes of the warp, all of which have to come.
 inline Lanes with_every_lane(uint64_t value, const char* what, Place place) {
-  const Lanes lanes = exchange(every_lane, value, what, place);
+  const Lanes lanes = exchange(every_lane, value, what, place, true);
   if (lanes.present != every_lane) {
     fail("a matrix of tensor cores is for all lanes of a warp, and some of them have returned",
          place);
@@ -176,7 +176,7 @@ inline int __syncthreads_or(int predicate, opsmith_place place = emulated::here(
 }
 inline void __syncwarp(opsmith_mask mask = emulated::every_lane,
                        opsmith_place place = emulated::here()) {
-  emulated::exchange(mask, 0, "__syncwarp", place);
+  emulated::exchange(mask, 0, "__syncwarp", place, true);
 }
 inline void __threadfence() { emulated::fence(emulated::Scope::device); }
 inline void __threadfence_block() { emulated::fence(emulated::Scope::block); }
@@ -192,7 +192,11 @@ namespace emulated {
 // Exchange values, and return that of the lane that `source` names, given the caller's own.
 template <bool any_type, typename T, typename Source>
 T shuffle(LaneMask mask, T value, const char* what, Place place, Source source) {
-  static_assert(any_type || is_shuffled<T>,
+  if constexpr (!any_type && !is_shuffled<T> && std::is_convertible_v<T, float>) {
+    // As CUDA's overload for it would take PyTorch's c10::BFloat16.
+    return static_cast<T>(shuffle<false>(mask, static_cast<float>(value), what, place, source));
+  }
+  static_assert(any_type || is_shuffled<T> || std::is_convertible_v<T, float>,
                 "CUDA's shuffles take numbers; those of cooperative groups take more");
   OPSMITH_IN_PARTS((shuffle<true>(mask, part, what, place, source))) {
     const Lanes lanes = exchange(mask, to_bits(value), what, place);

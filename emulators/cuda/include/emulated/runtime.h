@@ -215,14 +215,15 @@ OPSMITH_EMULATED_EXPORT int synchronise_block(Vote vote, int predicate, Place pl
 
 // Waits for the lanes of `mask`, and returns the value that each of them passed. The result is a
 // copy of the thread's own, since watched code reads it, and threads may not read the runtime's
-// memory.
+// memory. Accesses to memory are ordered only by a barrier, as by `__syncwarp`: CUDA's guide says
+// of shuffles, votes and matches that they imply none.
 struct Lanes {
   uint64_t values[warp_size];  // by lane
   LaneMask present;            // the lanes that passed a value
   unsigned int lane;           // the caller's own
 };
-OPSMITH_EMULATED_EXPORT Lanes exchange(LaneMask mask, uint64_t value, const char* what,
-                                       Place place);
+OPSMITH_EMULATED_EXPORT Lanes exchange(LaneMask mask, uint64_t value, const char* what, Place place,
+                                       bool orders = false);
 // The value of a lane; undefined if the lane passed none.
 OPSMITH_EMULATED_EXPORT uint64_t value_of(const Lanes& lanes, unsigned int lane, const char* what,
                                           Place place);
