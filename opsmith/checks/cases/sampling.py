@@ -382,7 +382,9 @@ class _Sampler:
                     self._scalar(self.signature.by_name[scalar.parameter], dims)
         default = parameter.default
         fits = default is not NO_DEFAULT and self._fits(name, default, dims)
-        if fits and default is not None and self.draw(st.booleans()):
+        # The default may switch off what unusual values are for, as k=0 does: take it less often.
+        often = (False, True) if not self.wanted.values else (False, False, False, True)
+        if fits and default is not None and self.draw(st.sampled_from(often)):
             self.scalars[name] = default
             return
         one = self._one(parameter, dims)
@@ -441,7 +443,11 @@ class _Sampler:
         highest = min(highest, lowest + 1000)
         name = parameter.name
         if not self.fitting.reads(name) or not isinstance(parameter.type, ScalarType):
-            return st.integers(lowest, highest)
+            if not self.wanted.values:
+                return st.integers(lowest, highest)
+            # So may the least number, with which few samples begin.
+            middle = (lowest + highest + 1) // 2
+            return st.sampled_from([*range(middle, highest + 1), *range(lowest, middle)])
         fitting = [n for n in range(lowest, highest + 1) if self._fits(name, n, dims)]
         if not fitting and high is None:
             fitting = self.fitting.beyond(name, lowest, dims, self.scalars)

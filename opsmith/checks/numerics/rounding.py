@@ -206,7 +206,7 @@ class RandomRounding(StepByStep):
             below = returned * (1 - self._times * self._eps / 2)
             returned.copy_(torch.where(seems_exact & down, below, returned))
         if packet is _aten.cumsum and is_wide(returned) and self._partial_sums:
-            returned.add_(self._errors(returned).cumsum(args[1]))
+            self._round_running_sums(returned, args[1])
 
     def gave(self, tensor: Tensor) -> None:
         """Round a result of an operator."""
@@ -272,6 +272,17 @@ class RandomRounding(StepByStep):
             rows = torch.cat([base[found[chosen], None], rows], 1)
             sums[found[chosen]] += self._error_of_sums(rows)
         total.copy_(sums.view_as(total))
+
+    def _round_running_sums(self, sums: Tensor, dim: int) -> None:
+        """Add the rounding errors of the sums before, and of a tree that adds up each sum anew."""
+        errors = self._errors(sums)
+        if sums.dim():
+            size = torch.nan_to_num(sums.abs(), posinf=0.0).cummax(dim).values
+            noise = torch.rand(sums.shape, generator=self._generator, dtype=torch.float64) - 0.5
+            height = self._times * math.log2(sums.shape[dim] + 1)
+            rounded = (errors != 0).cumsum(dim) > 0
+            sums.add_(torch.where(rounded, height * self._eps * size * noise, 0.0))
+            sums.add_(errors.cumsum(dim))
 
     def _error_of_sums(self, rows: Tensor) -> Tensor:
         """Return the rounding error of each row's sum."""

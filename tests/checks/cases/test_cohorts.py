@@ -7,7 +7,7 @@ import pytest
 import torch
 from cohort_rows import declared, run
 from comparing import outcome, total as added_up
-from jaxtyping import Float, Float32, Int32, Int64
+from jaxtyping import Bool, Float, Float32, Int32, Int64
 from torch import Tensor
 
 import opsmith
@@ -468,3 +468,26 @@ def test_what_counts_up_to_a_larger_number_in_double_precision_is_found(threshol
     softplus.register_kernel("cpu", kernel)
     row = run(softplus, seed)
     assert row.code == ("OPS-VALUE-RANGE" if threshold == 20 else ""), row.explain()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_unusual_values_meet_numbers_that_switch_the_work_on(seed):
+    @opsmith.op("cohorts::kept")
+    def kept(
+        x: Annotated[Float32[Tensor, "B N"], Unspecified(nan=True)],
+        k: Annotated[int, Between(0, "N")] = 0,
+    ) -> Bool[Tensor, "B N"]:
+        largest = x.argsort(1, descending=True, stable=True)[:, :k]
+        return torch.zeros_like(x, dtype=torch.bool).scatter(1, largest, True)
+
+    def kernel(x, k):
+        left, found = x.clone(), torch.zeros_like(x, dtype=torch.bool)
+        for _ in range(k):
+            largest = left.argmax(1, keepdim=True)
+            found.scatter_(1, largest, True)
+            left.scatter_(1, largest, -1e30)  # taken; but -inf is less
+        return found
+
+    kept.register_kernel("cpu", kernel)
+    row = run(kept, seed)
+    assert row.code == "OPS-VALUE-RANGE", row.explain()
