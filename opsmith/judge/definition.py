@@ -55,9 +55,6 @@ def spec_of(definition: Path, folder: Path) -> Path:
     Returns:
         The file, a Python module with the name of the definition. It declares the operator
         ``flashinfer::NAME``, whose reference is the definition's ``run``.
-
-    Raises:
-        LoadError: the file is no definition; the message says which part of it.
     """
     try:
         document = json.loads(definition.read_text())

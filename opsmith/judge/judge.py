@@ -214,11 +214,7 @@ def judge(
 
 
 def require_sandbox(trust_candidate: bool) -> str:
-    """Return why this machine grants no sandbox to a candidate that is trusted; empty if it does.
-
-    Raises:
-        NotSandboxedError: it grants none, and the candidate is not trusted.
-    """
+    """Return why this machine grants a trusted candidate no sandbox; empty if it does."""
     missing = unavailable()
     if missing and not trust_candidate:
         raise NotSandboxedError(

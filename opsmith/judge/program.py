@@ -77,11 +77,7 @@ class Program(Supervised):
     def run_all(
         self, operator: Operator, calls: Sequence[Mapping[str, Any]]
     ) -> Iterator[Callable[[], list[Tensor]]]:
-        """Run the program; for each call, yield a function that returns its results.
-
-        Raises:
-            Failure: the program failed, or its output is not the results of the calls.
-        """
+        """Run the program; for each call, yield a function that returns its results."""
         if self._asked is None:
             self.ask_ahead(operator, calls)
         with self._failing():

@@ -103,11 +103,7 @@ class Placement:
         return variables
 
     def within(self, limit: float) -> float:
-        """Return a time limit that ends with the whole run.
-
-        Raises:
-            Failure: the run has no time left.
-        """
+        """Return a time limit that ends with the whole run."""
         left = self.limits.left()
         if left <= 0:
             failure = Failure(
@@ -158,9 +154,6 @@ class Session(Caller):
         Returns:
             The operators that the candidate registers kernels for, with the dtypes of each kernel;
             `None` for all dtypes.
-
-        Raises:
-            Failure: the candidate cannot be imported.
         """
         try:
             operators = self.load().get("operators")
@@ -198,11 +191,7 @@ class Session(Caller):
 
 
 def require_declared(operator: Operator, arguments: Mapping[str, Any], returned: Any) -> None:
-    """Compare shapes and dtypes of results with the declaration and the reference.
-
-    Raises:
-        Failure: they differ.
-    """
+    """Compare shapes and dtypes of results with the declaration and the reference."""
     signature = operator.signature
     try:
         valid = Validator(signature)(dict(arguments))

@@ -33,12 +33,6 @@ def read_key(path: Path, judged: Iterable[Path], password: Callable[[], str]) ->
         judged: the specification and the candidate. A file beside them is copied into the sandbox
             if they name it, so the key must lie elsewhere.
         password: called if the key has a password.
-
-    Raises:
-        NotSandboxedError: this machine grants no sandbox, so a candidate could read the key.
-        LoadError: the file is no secret key, the password is wrong, or a candidate in the sandbox
-            could read the file.
-        MissingDependencyError: the package py-minisign is missing.
     """
     try:
         import minisign
@@ -78,9 +72,6 @@ def write_signed(verdict: Verdict, path: Path, key: SecretKey | None) -> list[Pa
     """Write a verdict as JSON and, if there is a key, the signature beside it; return the files.
 
     The signature's trusted comment, which `minisign -V` prints, holds the outcome and the time.
-
-    Raises:
-        StorageError: a file cannot be written.
     """
     text = verdict.to_json().encode()
     signature = path.with_name(path.name + SUFFIX)

@@ -31,11 +31,7 @@ _known: dict[tuple[tuple[str, str], ...], _Imported] = {}
 
 
 def read_spec(path: Path) -> Files:
-    """Read a specification, or the specification that a definition states.
-
-    Raises:
-        LoadError: the file cannot be read, or is too large.
-    """
+    """Read a specification, or the specification that a definition states."""
     try:
         if path.suffix != ".json":
             return collect(path)

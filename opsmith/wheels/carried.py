@@ -47,9 +47,6 @@ def adapted(text: str, module: Path) -> str:
     Args:
         text: the module as its author wrote it.
         module: its path in the package.
-
-    Raises:
-        ExportError: the module imports a module of opsmith that no package contains.
     """
     dots = "." * len(module.parts)
     return _rewritten(text, lambda node: _import(node, dots, module))

@@ -59,10 +59,6 @@ def build_gates(
 
     Returns:
         A description of each library, and the files by their paths in the package.
-
-    Raises:
-        BuildError: the gates do not compile.
-        MissingDependencyError: a tool that building needs is missing.
     """
     found: dict[str, Path] = {}
     installed = torch_paths()
@@ -99,10 +95,6 @@ def find_headers(asked: str) -> TorchPaths:
     Args:
         asked: a release, ``"2.10.0"``, whose headers pip downloads once; or a folder that contains
             them.
-
-    Raises:
-        OptionError: `asked` is neither a release nor a folder of PyTorch.
-        ExportError: the headers are not available.
     """
     if Path(asked).is_dir():
         paths = paths_of(Path(asked).resolve())
@@ -220,9 +212,6 @@ def _audit(library: Path, what: str) -> None:
 
     Gates are linked without the C++ library, since the local one may be for another processor. So
     their symbols have no versions that auditwheel could read.
-
-    Raises:
-        BuildError: a symbol is too new; the message names all such symbols.
     """
     versions = _symbol_versions(Path(_of_compiler("libstdc++.so.6", what)).resolve())
     newer = sorted(

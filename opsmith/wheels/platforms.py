@@ -53,11 +53,7 @@ PLATFORMS = {
 
 
 def find_platform(name: str) -> Platform:
-    """Return a platform by its name or its tag.
-
-    Raises:
-        OptionError: the platform does not exist.
-    """
+    """Return a platform by its name or its tag."""
     for one in PLATFORMS.values():
         if name in (one.name, one.tag):
             return one
@@ -69,9 +65,6 @@ def find_levels(kind: Platform, asked: Sequence[str] | None) -> tuple[str, ...]:
 
     Other values of ``-march`` are not accepted: a library states which instructions it needs, so
     that no processor without them loads it, and opsmith knows these for the levels alone.
-
-    Raises:
-        OptionError: the platform has no such level.
     """
     for level in asked or ():
         if level not in kind.levels:
@@ -111,9 +104,6 @@ def compiler_for(kind: Platform, what: str) -> str:
     Args:
         kind: the platform.
         what: the thing to be compiled, for the message.
-
-    Raises:
-        MissingDependencyError: no compiler is installed.
     """
     if not kind.target:
         return compilers.find_compiler(what).path

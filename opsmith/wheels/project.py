@@ -53,11 +53,7 @@ class Project:
         return f"{re.sub(r'[-_.]+', '_', self.name).lower()}-{self.version}"
 
     def place_of(self, path: Path) -> Path:
-        """Return the path of a file in the installed package.
-
-        Raises:
-            ExportError: the file does not belong to the package.
-        """
+        """Return the path of a file in the installed package."""
         if not self.holds(path):
             raise ExportError(
                 f"{path}: lies outside the package {self.package} ({self.root}), so a wheel "
@@ -74,9 +70,6 @@ class Project:
 
         Args:
             needs_opsmith: whether to require opsmith.
-
-        Raises:
-            ExportError: the ``pyproject.toml`` is invalid; the message says why.
         """
         import pyproject_metadata
 
@@ -224,9 +217,6 @@ def require_tools(*, cross: bool) -> None:
 
     Args:
         cross: whether to compile for other machines.
-
-    Raises:
-        MissingDependencyError: a tool is not installed.
     """
     import importlib.util
 

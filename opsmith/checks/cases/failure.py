@@ -80,6 +80,8 @@ def raised(error: BaseException) -> str:
         return str(error)
     # PyTorch adds the addresses of its own C++ functions to some messages.
     said = str(error).partition("\nException raised from ")[0].strip()
+    if "does not require grad and does not have a grad_fn" in said:
+        said += "\nAn operator runs below autograd: take torch.func.vjp for a gradient in it."
     return f"raised {type(error).__name__}: {said}{place_of(error)}"
 
 

@@ -48,10 +48,6 @@ def compile_model(
         plans: its custom operators, already built.
         settings: further settings of inductor, by their names in ``torch_inductor.settings()``.
         out: the ``.pt2`` file to write.
-
-    Raises:
-        ExportError: inductor cannot compile the model; the message is inductor's.
-        MissingDependencyError: there is no compiler.
     """
     compiler = compilers.find_compiler("AOTInductor")
     direct = {item.operator.overload: [item.declaration] for item in plans if not item.proxy}

@@ -320,11 +320,7 @@ def _pytorch_shims(device: str) -> set[str]:
 
 
 def refuse_python(library: Path, what: str) -> None:
-    """Refuse a library that needs a Python interpreter.
-
-    Raises:
-        ExportError: the library uses functions of Python.
-    """
+    """Refuse a library that needs a Python interpreter."""
     needed = [s.name for s in dynamic_symbols(library) if not s.defined and not s.weak]
     found = sorted(name for name in needed if re.match(r"_?Py[A-Z_]|_ZN8pybind11", name))
     if found:

@@ -221,10 +221,6 @@ def build_runner(sources: Path = SOURCES) -> Path:
 
     Args:
         sources: the folder of ``main.cpp`` and ``CMakeLists.txt``; opsmith's own by default.
-
-    Raises:
-        BuildError: the program does not compile; the message is the compiler's.
-        MissingDependencyError: the compiler or PyTorch is missing.
     """
     paths = torch_paths()
     if paths is None:

@@ -348,11 +348,7 @@ def replacing(out: str | Path, *, overwrite: bool) -> Iterator[Path]:
 
 
 def refuse_to_replace(out: Path, *, overwrite: bool) -> None:
-    """Refuse an `out` that cannot be created, before the slow part of an export begins.
-
-    Raises:
-        ArtifactError: see `replacing`.
-    """
+    """Refuse an `out` that cannot be created, before the slow part of an export begins."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     if not (out / MANIFEST).is_file():

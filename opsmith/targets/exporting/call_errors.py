@@ -16,12 +16,7 @@ _OUT_OF_BOUNDS = re.compile("invalid indice|out of (data )?bounds|within bounds"
 
 @contextmanager
 def call_errors(artifact: Artifact) -> Iterator[None]:
-    """Translate a runtime's ``RuntimeError`` into the class that its message indicates.
-
-    Raises:
-        ArgumentError: an operator of the model refused an argument.
-        OutOfBoundsError: an index is out of bounds; an ``IndexError``, as in PyTorch.
-    """
+    """Translate a runtime's ``RuntimeError`` into the class that its message indicates."""
     try:
         yield
     except (ArgumentError, IndexError):

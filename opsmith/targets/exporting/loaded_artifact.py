@@ -307,12 +307,7 @@ def load(folder: str | Path) -> LoadedModel | LoadedOperators:
 
 
 def load_artifact(artifact: Artifact) -> LoadedModel | LoadedOperators:
-    """Load an artifact that is already open.
-
-    Raises:
-        ArtifactError: the artifact is damaged, or not for this machine.
-        MissingDependencyError: the runtime is not installed.
-    """
+    """Load an artifact that is already open."""
     try:
         target = get_target(artifact.manifest.target)
     except UnknownTargetError as error:
@@ -341,12 +336,7 @@ def load_artifact(artifact: Artifact) -> LoadedModel | LoadedOperators:
 
 
 def check_inputs(artifact: Artifact, tensors: Sequence[Tensor]) -> None:
-    """Check that a call's tensors fit the manifest.
-
-    Raises:
-        ArgumentError: naming the input, the sizes and dtypes that the export allows, and those
-            given.
-    """
+    """Check that a call's tensors fit the manifest."""
     manifest = artifact.manifest
     if len(tensors) != len(manifest.inputs):
         names = ", ".join(spec.name for spec in manifest.inputs)

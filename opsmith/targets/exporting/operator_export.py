@@ -34,10 +34,6 @@ def operators_of(source: object) -> list[Operator]:
     Args:
         source: an operator, several, or the Python module or file that declares them;
             ``"FILE.py::OPERATOR"`` names one operator of a file.
-
-    Raises:
-        ExportError: `source` has another type, or names no operator.
-        LoadError: the file cannot be imported, or declares no operator.
     """
     if isinstance(source, Operator):
         return [source]
@@ -111,9 +107,6 @@ def kernel_of(
 
     Args:
         why_not: returns why the runtime cannot call the given kernel; `None` if it can.
-
-    Raises:
-        ExportError: the runtime cannot call the kernel; the message gives the reason and a remedy.
     """
     kernel = operator.kernels.get(HOST)
     problem = why_not(operator, kernel)
@@ -124,11 +117,7 @@ def kernel_of(
 
 
 def copy_needed(sources: Iterable[KernelSource], folder: Path) -> None:
-    """Copy what the libraries of kernels load from their own folder into that folder.
-
-    Raises:
-        ExportError: another file of the folder has the name of such a file.
-    """
+    """Copy what the libraries of kernels load from their own folder into that folder."""
     for source in sources:
         for path in source.language.needs_beside(source):
             place = folder / path.name
@@ -150,9 +139,6 @@ def compare_operators(
 
     Returns:
         The largest difference found, and the operator and result that it was found in.
-
-    Raises:
-        CheckError: results differ in number, shape or dtype, or by more than rounding explains.
     """
     count, largest, output = 0, 0.0, ""
     for operator in operators:

@@ -96,9 +96,6 @@ def largest_difference(
 
     Returns:
         The largest difference, divided by the largest absolute value, and the name of its output.
-
-    Raises:
-        CheckError: results differ in number, shape or dtype, or by more than rounding explains.
     """
     if len(wanted) != len(got):
         raise CheckError(f"{title} returned {len(got)} tensors, PyTorch {len(wanted)}")

@@ -58,10 +58,6 @@ class Emitter(abc.ABC):
             inputs: its inputs in order.
             domain: domain of the operator, unless `name` includes it; ONNX's own by default.
             attributes: its attributes; attributes that are `None` are left out.
-
-        Raises:
-            ExportError: the opset does not have the operator, or the operator does not have an
-                attribute.
         """
         named, _, op_type = name.rpartition("::")
         domain = named or domain
@@ -133,11 +129,7 @@ class Emitter(abc.ABC):
         return self._known.get(_key(value)) or self._dtype_of(value)
 
     def shape(self, value: Any) -> list[int | None]:
-        """Return the sizes of a value; `None` for a size that is known only when the model runs.
-
-        Raises:
-            ExportError: even the number of dimensions is unknown.
-        """
+        """Return the sizes of a value; `None` for a size that is known only when the model runs."""
         found = self._shape_of(value)
         if found is None:
             raise FormError(
@@ -147,11 +139,7 @@ class Emitter(abc.ABC):
         return found
 
     def size(self, value: Any, axis: int) -> int:
-        """Return one size of a value, for an attribute of a node.
-
-        Raises:
-            ExportError: the size may change from run to run.
-        """
+        """Return one size of a value, for an attribute of a node."""
         found = self.shape(value)[axis]
         if found is None:
             raise FormError(

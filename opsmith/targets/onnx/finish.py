@@ -146,9 +146,6 @@ def make_reductions_sound(model: Any) -> None:
 
     Args:
         model: the ``onnx_ir.Model``; it is changed.
-
-    Raises:
-        ExportError: the exporter did not record the shape of the indices.
     """
     for node in list(model.graph.all_nodes()):
         if node.op_type != "ScatterND" or node.domain not in ("", "ai.onnx"):

@@ -62,9 +62,6 @@ def chooser(wanted: str | Mapping[str, str], opset: int, library: Library | None
     Args:
         wanted: see `Chooser`.
         library: makes libraries; `None` for a target without libraries.
-
-    Raises:
-        ExportError: `wanted` is not a form.
     """
 
     def standard(operator: Operator, nodes: Sequence[Node]) -> Choice:

@@ -92,11 +92,7 @@ class NodeLayout:
     def attribute_values(
         self, arguments: Mapping[str, Any]
     ) -> dict[str, int | float | str | list[int] | list[float]]:
-        """Return a call's attributes by name, in ONNX's types.
-
-        Raises:
-            ExportError: a value is not known before the model runs, or ONNX does not have its type.
-        """
+        """Return a call's attributes by name, in ONNX's types."""
         found: dict[str, Any] = {}
         for parameter in self.attributes:
             value = arguments[parameter.name]

@@ -30,9 +30,6 @@ def kernel_of(operator: Operator, device: str = HOST) -> KernelSource:
 
     Args:
         device: the device type, one of `PROVIDERS`.
-
-    Raises:
-        ExportError: the kernel is missing, or needs PyTorch; the message says which to add.
     """
     problem = written_list(operator)
     if problem:
@@ -79,10 +76,6 @@ def build_domain(signatures: Sequence[Signature], files: Sequence[str]) -> Path:
 
     Args:
         files: file names of the operators' libraries, which will lie beside the new library.
-
-    Raises:
-        BuildError: the library does not compile.
-        MissingDependencyError: there is no compiler.
     """
     first = signatures[0]
 

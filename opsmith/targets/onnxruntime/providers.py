@@ -59,10 +59,6 @@ def open_session(model: str | bytes, options: Any, names: list[str]) -> Any:
         model: path of the model file, or its bytes.
         options: an ``onnxruntime.SessionOptions``.
         names: names of the providers, the requested one first.
-
-    Raises:
-        ArtifactError: ONNX Runtime does not have the provider, or could not start it. ONNX Runtime
-            itself would only warn, and continue without it.
     """
     import onnxruntime
 

@@ -84,11 +84,7 @@ def as_runtime_errors() -> Iterator[None]:
 
 
 def require_this_machine(artifact: Artifact) -> None:
-    """Refuse libraries that were compiled for another kind of machine.
-
-    Raises:
-        ArtifactError: naming the machine that they were compiled for.
-    """
+    """Refuse libraries that were compiled for another kind of machine."""
     details = artifact.manifest.details
     if not details["libraries"]:
         return

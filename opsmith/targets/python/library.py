@@ -52,10 +52,6 @@ def build_extension(shared: bool) -> Path:
 
     Args:
         shared: whether nanobind is in a package of its own.
-
-    Raises:
-        BuildError: the extension does not compile.
-        MissingDependencyError: there is no compiler.
     """
     import nanobind
 

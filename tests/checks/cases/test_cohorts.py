@@ -477,7 +477,7 @@ def test_unusual_values_meet_numbers_that_switch_the_work_on(seed):
         x: Annotated[Float32[Tensor, "B N"], Unspecified(nan=True)],
         k: Annotated[int, Between(0, "N")] = 0,
     ) -> Bool[Tensor, "B N"]:
-        largest = x.argsort(1, descending=True, stable=True)[:, :k]
+        largest = x.argsort(dim=1, descending=True, stable=True)[:, :k]
         return torch.zeros_like(x, dtype=torch.bool).scatter(1, largest, True)
 
     def kernel(x, k):

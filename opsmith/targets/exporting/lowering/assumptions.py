@@ -88,11 +88,7 @@ class Assumptions:
         self._declared.clear()
 
     def require_sizes(self, inlined: Sequence[Operator]) -> None:
-        """Refuse references that fix a dynamic size, or make two dynamic sizes equal.
-
-        Raises:
-            ExportError: naming the operator, the line of its reference and the input.
-        """
+        """Refuse references that fix a dynamic size, or make two dynamic sizes equal."""
         for name, shape in self._model.shapes().items():
             if shape != self._asked[name]:
                 equal = [a for a in self._found if str(getattr(a.guard.expr, "rel_op", "")) == "=="]
@@ -105,11 +101,7 @@ class Assumptions:
                 )
 
     def require_no_branches(self, inlined: Sequence[Operator]) -> None:
-        """Refuse references that compare sizes, since inlining would drop the other branch.
-
-        Raises:
-            ExportError: naming the comparison and its line.
-        """
+        """Refuse references that compare sizes, since inlining would drop the other branch."""
         texts: Mapping[int, str] = {id(a): self._model.text(a.guard.expr) for a in self._found}
         compared = [a for a in self._found if _COMPARISON.fullmatch(texts[id(a)])]
         if compared:

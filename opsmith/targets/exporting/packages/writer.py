@@ -21,11 +21,7 @@ _count = itertools.count()
 
 
 def package_name(operators: Sequence[Operator], chosen: str | None, suffix: str) -> str:
-    """Return the package's name: `chosen`, or else ``<namespace>_<suffix>``.
-
-    Raises:
-        ExportError: `chosen` is not a valid name of a package.
-    """
+    """Return the package's name: `chosen`, or else ``<namespace>_<suffix>``."""
     if chosen is None:
         return f"{operators[0].signature.namespace}_{suffix}"
     if not chosen.isidentifier() or keyword.iskeyword(chosen):

@@ -72,11 +72,7 @@ def viewed(array: Any) -> tuple[Any, int] | None:
 
 
 def empty_of(shape: tuple[int, ...], name: str) -> tuple[Any, Any]:
-    """Return an array of a dtype of ml_dtypes, and an integer array of the same memory.
-
-    Raises:
-        ImportError: ml_dtypes is not installed.
-    """
+    """Return an array of a dtype of ml_dtypes, and an integer array of the same memory."""
     import ml_dtypes
 
     array = np.empty(shape, getattr(ml_dtypes, name))
