@@ -281,9 +281,6 @@ def values(signature: Signature, dtype: str | None) -> Iterator[Cohort]:
             # Let several ends meet: a red pixel has one of 255 beside two of 0.
             wanted = Wanted(sizes=_ROOMY if "ends" in kind else _MODEST, values=kind)
             yield Cohort(kind, wanted, examples, 2, code=_CODES[kind])
-            if kind == "large":  # up to which number an exponential counts differs in this dtype
-                many = replace(wanted, sizes=_ROOMY)
-                yield Cohort(kind, many, 0, half_examples=2, halves=("float64",), code=_CODES[kind])
             if kind == "zeros":  # a sample may hold nothing else
                 yield Cohort(kind, replace(wanted, alone=True), code=_CODES[kind])
     if any(takes(p, _dtype(signature, p, dtype), "equal") for p in signature.tensors):
@@ -293,6 +290,10 @@ def values(signature: Signature, dtype: str | None) -> Iterator[Cohort]:
         # Draw so many that one equals a number among the arguments, or a sum of others.
         several = Wanted(sizes=(33, 9, 5), values=HALVES)
         yield Cohort(HALVES, several, 4, 2, code="OPS-VALUE-HALVES")
+    if any(takes(p, _dtype(signature, p, dtype), "large") for p in signature.tensors):
+        # Up to which number an exponential counts differs in this dtype: try many.
+        many, code = Wanted(sizes=_ROOMY, values="large"), _CODES["large"]
+        yield Cohort("large", many, 0, half_examples=2, halves=("float64",), code=code)
 
 
 def arguments(signature: Signature, seed: int) -> Iterator[Cohort]:

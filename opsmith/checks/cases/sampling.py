@@ -383,8 +383,12 @@ class _Sampler:
         default = parameter.default
         fits = default is not NO_DEFAULT and self._fits(name, default, dims)
         # The default may switch off what unusual values are for, as k=0 does: take it less often.
-        often = (False, True) if not self.wanted.values else (False, False, False, True)
-        if fits and default is not None and self.draw(st.sampled_from(often)):
+        rare = st.sampled_from((False, False, False, True))
+        if (
+            fits
+            and default is not None
+            and self.draw(rare if self.wanted.values else st.booleans())
+        ):
             self.scalars[name] = default
             return
         one = self._one(parameter, dims)
