@@ -37,11 +37,7 @@ class OperatorName:
 
 
 def parse_name(text: str) -> OperatorName:
-    """Read `name` or `namespace::name`.
-
-    Raises:
-        NewError: a part is not an identifier, or is reserved by Python, C++ or PyTorch.
-    """
+    """Read `name` or `namespace::name`."""
     parts = text.split("::")
     if len(parts) > 2:
         raise NewError(f"{text!r} has {len(parts)} parts; write NAME or NAMESPACE::NAME")
@@ -82,11 +78,7 @@ def _refuse_bad_identifier(part: str, text: str) -> None:
 
 
 def parse_package(text: str) -> OperatorName:
-    """Read `package` or `package::operator`; the package is the namespace.
-
-    Raises:
-        NewError: see `parse_name`.
-    """
+    """Read `package` or `package::operator`; the package is the namespace."""
     return parse_name(text if "::" in text else f"{text}::{_DEFAULT_OPERATOR}")
 
 
@@ -100,11 +92,7 @@ def write(name: OperatorName, parent: Path) -> Path:
 
 
 def write_package(name: OperatorName, parent: Path) -> Path:
-    """Write the folder `parent/<namespace>` with a package that becomes a wheel, and return it.
-
-    Raises:
-        NewError: the folder exists already, or cannot be made.
-    """
+    """Write the folder `parent/<namespace>` with a package that becomes a wheel, and return it."""
     return _write("package", name, parent / name.namespace)
 
 

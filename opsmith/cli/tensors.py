@@ -23,9 +23,6 @@ def read_inputs(files: Sequence[str], specs: Sequence[TensorSpec]) -> list[Tenso
             with the names of the inputs; or a ``.npy`` or ``.pt`` file for each input, in order or
             as ``name=file``.
         specs: the inputs.
-
-    Raises:
-        ArgumentError: a file cannot be read, or an input is missing; the message names it.
     """
     named: dict[str, Value] = {}
     for position, given in enumerate(files):
@@ -57,11 +54,7 @@ def read_inputs(files: Sequence[str], specs: Sequence[TensorSpec]) -> list[Tenso
 
 
 def write_outputs(path: Path, names: Sequence[str], tensors: Sequence[Tensor]) -> None:
-    """Write outputs: ``.npz`` or ``.pt`` by name, or ``.npy`` for a single output.
-
-    Raises:
-        ArgumentError: the format cannot hold the outputs.
-    """
+    """Write outputs: ``.npz`` or ``.pt`` by name, or ``.npy`` for a single output."""
     from opsmith.system.files import write_output
 
     file = io.BytesIO()

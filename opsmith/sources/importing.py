@@ -43,9 +43,6 @@ def end_import(what: str) -> None:
 
     Args:
         what: the function that is called.
-
-    Raises:
-        ImportEndedError: a file is being imported.
     """
     if _imports_again or _importing.get():
         raise ImportEndedError(
@@ -96,9 +93,6 @@ def import_operators(source: str) -> Imported:
 
     Args:
         source: the path of a Python file, or the name of a module.
-
-    Raises:
-        LoadError: the source does not exist, raises when imported, or declares no operator.
     """
     before = set(_everything())
     module = import_module(source)
@@ -216,11 +210,7 @@ def _import_single_file(name: str, path: Path) -> ModuleType:
 
 
 def import_again(name: str, path: Path) -> None:
-    """Import in this process a file that another process imported as `name` from `path`.
-
-    Raises:
-        LoadError: `path` is not a Python file.
-    """
+    """Import in this process a file that another process imported as `name` from `path`."""
     global _imports_again
     # `__main__` is this process's script; operators are found by their own names.
     name = "__opsmith_main__" if name == "__main__" else name

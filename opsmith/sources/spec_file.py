@@ -31,11 +31,6 @@ def specified(name: str, spec: str, modules: Sequence[str] = ()) -> Operator:
         spec: the file or module with the declaration.
         modules: names of modules, or files, to import first so that the operator exists. By
             default, the package with the name of the operator's namespace, if there is one.
-
-    Raises:
-        LoadError: a module or the spec cannot be imported, or the spec declares nothing suitable.
-        DeclarationError: PyTorch lacks the operator, or its schema differs from the declaration;
-            the message shows both schemas.
     """
     imported = imported_for(name, modules)
     overload = _overload_of(name)
@@ -53,9 +48,6 @@ def imported_for(name: str, modules: Sequence[str]) -> tuple[tuple[str, str], ..
 
     Returns:
         The name of each imported module, and the user's name for it.
-
-    Raises:
-        LoadError: a module cannot be imported, or PyTorch lacks the operator afterwards.
     """
     imported = imported_before(name, modules)
     _overload_of(name)
@@ -63,11 +55,7 @@ def imported_for(name: str, modules: Sequence[str]) -> tuple[tuple[str, str], ..
 
 
 def imported_before(name: str, modules: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Import the modules like `imported_for`, without looking up the operator.
-
-    Raises:
-        LoadError: a module cannot be imported.
-    """
+    """Import the modules like `imported_for`, without looking up the operator."""
     wanted = list(modules) or _package_of(name)
     return tuple((import_module(module).__name__, module) for module in wanted)
 

@@ -14,11 +14,7 @@ app = typer.Typer()
 
 
 def parse_size(text: str) -> dict[str, int]:
-    """Parse ``N=4096,C=768`` into a mapping.
-
-    Raises:
-        BadParameter: the text has another form.
-    """
+    """Parse ``N=4096,C=768`` into a mapping."""
     found = {}
     for part in text.split(","):
         name, equals, size = part.partition("=")

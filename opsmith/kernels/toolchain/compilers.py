@@ -85,11 +85,7 @@ def find_compiler(what: str) -> Compiler:
 
 
 def tool_version(path: str, what: str) -> str:
-    """Return the output of ``path --version``.
-
-    Raises:
-        MissingDependencyError: the program does not run.
-    """
+    """Return the output of ``path --version``."""
     try:
         return _said(path, os.stat(path).st_mtime_ns)
     except (OSError, subprocess.SubprocessError) as error:

@@ -27,9 +27,6 @@ def find_nvcc(what: str) -> Compiler:
 
     Args:
         what: what the compiler is needed for, for the message.
-
-    Raises:
-        MissingDependencyError: there is no CUDA compiler.
     """
     home = _home()
     for candidate in (os.environ.get("CUDACXX"), "nvcc", str(Path(home) / "bin" / "nvcc")):
@@ -47,11 +44,7 @@ def _home() -> str:
 
 
 def usable_nvcc(what: str) -> Compiler:
-    """Return the CUDA compiler, if it supports the host compiler.
-
-    Raises:
-        MissingDependencyError: there is no CUDA compiler, or it does not support the host compiler.
-    """
+    """Return the CUDA compiler, if it supports the host compiler."""
     nvcc = find_nvcc(what)
     try:
         host = find_compiler(what)
@@ -67,9 +60,6 @@ def require_host(nvcc: Compiler, host: Compiler, what: str) -> None:
     Args:
         host: the C++ compiler that nvcc is to call.
         what: what is built, for the message.
-
-    Raises:
-        MissingDependencyError: nvcc does not support the host compiler.
     """
     kind, version = _kind(host)
     newest = _newest_host(nvcc, kind)
@@ -128,9 +118,6 @@ def cuda_architectures() -> str:
     The default is the architectures of this machine's CUDA devices; without a device, every major
     architecture. If several are chosen, the newest is also compiled to PTX, which future GPUs can
     run.
-
-    Raises:
-        MissingDependencyError: the variable has another value.
     """
     chosen = os.environ.get("OPSMITH_CUDA_ARCHS", "").strip().lower()
     if chosen in _WHOLE:

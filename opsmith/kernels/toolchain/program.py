@@ -33,10 +33,6 @@ def build_program(
         settings: CMake's cache entries.
         include_dirs: folders of headers shared with other programs, passed to CMake as
             ``OPSMITH_INCLUDES``.
-
-    Raises:
-        BuildError: the program does not compile; the message is the compiler's.
-        MissingDependencyError: there is no compiler.
     """
     compiler = compilers.find_compiler(name)
     brought = released.find(name, [sources, *include_dirs], dict(settings), compiler)

@@ -59,9 +59,6 @@ def require_torch_for(device: Device, what: str, kernel: str) -> None:
     Args:
         what: what PyTorch is needed for, for the message.
         kernel: the kernel and its language, as the beginning of a sentence.
-
-    Raises:
-        MissingDependencyError: the installed PyTorch does not support the device type.
     """
     paths, needed = torch_paths(), device.torch_libraries[:1]
     if paths is not None and needed and not paths.links(needed):
