@@ -1,7 +1,7 @@
 // Checks every access of the kernel's code: that the memory exists, is aligned and was written
 // before, and that no other thread accesses it unordered.
 //
-// Two accesses are ordered by a barrier of the block, by an exchange of the warp, or by fences
+// Two accesses are ordered by a barrier of the block, by one of the warp, or by fences
 // around atomic operations (order.h). So a race is found in whatever order the threads ran.
 #include "watch.h"
 

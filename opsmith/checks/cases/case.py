@@ -161,7 +161,9 @@ def show_tensor(tensor: Tensor, layout: str = layouts.CONTIGUOUS) -> str:
         elif sizes.numel() and not some.numel():
             words.append("of zeros")
         if some.numel() and not _USUAL[0] < some.max() < _USUAL[1]:
-            words.append(f"of {some.min():.2g} to {some.max():.2g}")
+            real = tensor.is_floating_point()
+            sign = "±" if real and bool((tensor.double() < 0).any()) else ""
+            words.append(f"of {sign}{some.min():.2g} to {sign}{some.max():.2g}")
     return " ".join(words)
 
 

@@ -28,6 +28,11 @@ _aten, _prims = torch.ops.aten, torch.ops.prims
 _SUMS = (_aten.sum, _prims.sum, _aten.mean)
 #: Sums of products. PyTorch decomposes others (``addmm``, ``einsum``, ``linear``) to these.
 _PRODUCTS = (_aten.mm, _aten.bmm)
+#: Sums of terms that each go to a place of their own.
+_SCATTERS = (
+    *(_aten.index_add, _aten.index_add_, _aten.scatter_add, _aten.scatter_add_),
+    *(_aten.index_put, _aten.index_put_, _aten._unsafe_index_put),
+)
 #: Operators of a single step, so that none of their decompositions, which take long, is needed.
 _SINGLE = tuple(
     getattr(_aten, name)
@@ -191,7 +196,7 @@ class RandomRounding(StepByStep):
             self._round_products(args[0], args[1], returned)
         scattered = _scattered(packet, args, kwargs)
         if scattered is not None and args[0].dtype == torch.float64:
-            self._round_scattered(args[0].flatten(), *scattered, returned)
+            self._round_scattered(*scattered, returned)
         if overload_schema(func).name in _MATRIX:
             for one in filter(is_wide, tree_leaves(returned)):
                 one.copy_(self._matrix(one))
@@ -257,10 +262,11 @@ class RandomRounding(StepByStep):
         each = self._errors(rows).sum(1)
         total.add_((each + self._error_of_sums(rows)).view(total.shape))
 
-    def _round_scattered(self, base: Tensor, places: Tensor, terms: Tensor, total: Tensor) -> None:
+    def _round_scattered(self, places: Tensor, terms: Tensor, total: Tensor) -> None:
         """Add the rounding errors of sums of terms that each go to a place of their own."""
         places, order = places.flatten().sort(stable=True)
         terms = terms.flatten()[order]
+        base = total.flatten().index_add(0, places, -terms)  # what they were added to
         found, counts = places.unique_consecutive(return_counts=True)
         ends, sizes = counts.cumsum(0), counts.log2().long()
         sums = total.flatten()
@@ -305,17 +311,17 @@ def _scattered(
 
     For operators that do not add up scattered terms, return `None`.
     """
-    if packet is _aten.scatter_add:
-        base, dim, index, terms = args
-        places = torch.arange(base.numel()).view(base.shape).gather(dim, index)
-        return places, terms[tuple(map(slice, index.shape))]
-    if (
-        packet in (_aten.index_put, _aten._unsafe_index_put)
-        and (*args, kwargs.get("accumulate"))[3]
-    ):
-        base, indices, terms = args[:3]
-        places = _aten.index(torch.arange(base.numel()).view(base.shape), indices)
-        return places, terms.expand_as(places)
+    if packet not in _SCATTERS:
+        return None
+    base, *rest = args
+    places = torch.arange(base.numel()).view(base.shape)
+    if packet in (_aten.index_add, _aten.index_add_):
+        return places.index_select(rest[0], rest[1]), rest[2] * kwargs.get("alpha", 1)
+    if packet in (_aten.scatter_add, _aten.scatter_add_):
+        return places.gather(rest[0], rest[1]), rest[2][tuple(map(slice, rest[1].shape))]
+    if (*rest, kwargs.get("accumulate"))[2]:
+        places = _aten.index(places, rest[0])
+        return places, rest[1].expand_as(places)
     return None
 
 

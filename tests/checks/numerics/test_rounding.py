@@ -85,6 +85,9 @@ def test_a_running_sum_has_the_roundings_of_all_its_steps():
         lambda sums, places, terms: sums.index_add(0, places, terms),
         lambda sums, places, terms: sums.scatter_add(0, places, terms),
         lambda sums, places, terms: sums.index_put((places,), terms, accumulate=True),
+        lambda sums, places, terms: sums.clone().index_add_(0, places, -terms, alpha=-1),
+        lambda sums, places, terms: sums.clone().scatter_add_(0, places, terms),
+        lambda sums, places, terms: sums.clone().index_put_((places,), terms, accumulate=True),
     ],
 )
 def test_a_scattered_sum_has_the_roundings_of_the_sum_in_each_place(scatter):

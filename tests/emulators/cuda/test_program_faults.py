@@ -250,6 +250,18 @@ int main(int, char**) {
         "an integer is shifted by as many bits as it has, or more, or fewer than 0",
         ("HERE",),
     ),
+    "copy_past_a_symbol": (
+        """__constant__ float weights[8];
+__global__ void k(float* y) { y[threadIdx.x] = weights[threadIdx.x % 8]; }
+int main(int, char**) {
+  float host[64] = {};
+  cudaMemcpyToSymbol(weights, host, 4 * sizeof(float), 4 * sizeof(float));
+  cudaMemcpyToSymbol(weights, host, 5 * sizeof(float), 4 * sizeof(float));  // HERE
+  k<<<1, 64>>>(nullptr);
+}""",
+        "the copy goes past the end of its symbol, which a GPU refuses",
+        ("HERE",),
+    ),
     "failed_assertion": (
         "#include <cassert>\n__global__ void k(float*) {\n  assert(threadIdx.x < 5);  // HERE\n}"
         + MAIN,

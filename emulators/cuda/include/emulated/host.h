@@ -237,7 +237,10 @@ inline cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemc
 }
 namespace emulated {
 template <typename Symbol>
-char* symbol_at(const Symbol& symbol, size_t offset) {
+char* symbol_at(const Symbol& symbol, size_t offset, size_t bytes, Place place) {
+  if (offset > sizeof(Symbol) || bytes > sizeof(Symbol) - offset) {
+    fail("the copy goes past the end of its symbol, which a GPU refuses", place);
+  }
   return const_cast<char*>(reinterpret_cast<const volatile char*>(&symbol)) + offset;
 }
 }  // namespace emulated
@@ -247,7 +250,8 @@ cudaError_t cudaMemcpyToSymbolAsync(Symbol& symbol, const void* from, size_t byt
                                     emulated::Place place = emulated::here()) {
   using namespace emulated;
   check_stream(stream, "cudaMemcpyToSymbolAsync", place);
-  host_copies(symbol_at(symbol, offset), from, bytes, "cudaMemcpyToSymbolAsync", place);
+  host_copies(symbol_at(symbol, offset, bytes, place), from, bytes, "cudaMemcpyToSymbolAsync",
+              place);
   return cudaSuccess;
 }
 // Copies before the launches of a call, and from the host, are in order on any stream.
@@ -256,7 +260,7 @@ cudaError_t cudaMemcpyToSymbol(Symbol& symbol, const void* from, size_t bytes, s
                                cudaMemcpyKind = cudaMemcpyHostToDevice,
                                emulated::Place place = emulated::here()) {
   using namespace emulated;
-  host_copies(symbol_at(symbol, offset), from, bytes, "cudaMemcpyToSymbol", place);
+  host_copies(symbol_at(symbol, offset, bytes, place), from, bytes, "cudaMemcpyToSymbol", place);
   return cudaSuccess;
 }
 template <typename Symbol>
@@ -265,12 +269,13 @@ cudaError_t cudaMemcpyFromSymbolAsync(void* to, const Symbol& symbol, size_t byt
                                       emulated::Place place = emulated::here()) {
   using namespace emulated;
   check_stream(stream, "cudaMemcpyFromSymbolAsync", place);
-  host_copies(to, symbol_at(symbol, offset), bytes, "cudaMemcpyFromSymbolAsync", place);
+  host_copies(to, symbol_at(symbol, offset, bytes, place), bytes, "cudaMemcpyFromSymbolAsync",
+              place);
   return cudaSuccess;
 }
 template <typename Symbol>
 cudaError_t cudaGetSymbolAddress(void** data, const Symbol& symbol) {
-  *data = emulated::symbol_at(symbol, 0);
+  *data = const_cast<char*>(reinterpret_cast<const volatile char*>(&symbol));
   return cudaSuccess;
 }
 namespace emulated {

@@ -76,7 +76,7 @@ template <typename Symbol>
 cudaError_t cudaMemcpyFromSymbol(void* to, const Symbol& symbol, size_t bytes, size_t offset = 0,
                                  cudaMemcpyKind = cudaMemcpyDeviceToHost,
                                  emulated::Place place = emulated::here()) {
-  emulated::host_copies(to, emulated::symbol_at(symbol, offset), bytes, "cudaMemcpyFromSymbol",
-                        place);
+  emulated::host_copies(to, emulated::symbol_at(symbol, offset, bytes, place), bytes,
+                        "cudaMemcpyFromSymbol", place);
   return cudaSuccess;
 }
