@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 _HERE = Path(__file__).parent
@@ -15,14 +16,15 @@ ALIASING = "-fno-strict-aliasing"
 #: The flags that nvcc and a C++ compiler share; other flags of nvcc are dropped.
 _COMMON_FLAGS = ("-D", "-U", "-I", "-std=")
 #: Have the compiled code report accesses and undefined behaviour to the runtime; see
-#: runtime/hooks.cpp. Local variables begin with a pattern, so that a kernel that reads one which
-#: nothing wrote is never right by chance.
+#: runtime/hooks.cpp.
 _WATCHED = (
     "-fsanitize=thread",
     "-fsanitize=alignment,bounds,integer-divide-by-zero,shift-exponent,signed-integer-overflow",
     "-fno-sanitize-recover=all",
-    "-ftrivial-auto-var-init=pattern",
 )
+#: Have local variables begin with a pattern, so that a kernel that reads one which nothing wrote is
+#: never right by chance. GCC knows this from version 12 on.
+_WITH_PATTERNS = "-ftrivial-auto-var-init=pattern"
 #: Report accesses through `volatile` as such; and do not move a read to where its value is used,
 #: which may be behind the question of whether the element exists.
 _WATCHED_BY_GCC = ("--param=tsan-distinguish-volatile=1", "-fno-tree-sink")
@@ -32,9 +34,21 @@ _WATCHED_BY_CLANG = (
 )
 
 
-def watching_flags(*, gcc: bool) -> tuple[str, ...]:
-    """Return the flags that have code report its accesses to the runtime."""
-    return (*_WATCHED, *(_WATCHED_BY_GCC if gcc else _WATCHED_BY_CLANG))
+def watching_flags(version: str) -> tuple[str, ...]:
+    """Return the flags that have code report its accesses to the runtime.
+
+    Args:
+        version: what the compiler says of its version.
+    """
+    gcc = is_gcc(version)
+    early = gcc and re.match(r"[^\n]*\) (?:\d|1[01])\.", version) is not None
+    own = _WATCHED_BY_GCC if gcc else _WATCHED_BY_CLANG
+    return (*_WATCHED, *own, *(() if early else (_WITH_PATTERNS,)))
+
+
+def is_gcc(version: str) -> bool:
+    """Return whether the compiler that says this of its version is GCC."""
+    return "Free Software Foundation" in version  # in every language
 
 
 def line_flags(*, gcc: bool) -> tuple[str, ...]:

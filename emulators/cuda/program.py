@@ -119,8 +119,8 @@ def run_program(
 # --- compiling -----------------------------------------------------------------------------------
 
 
-def _compiler() -> tuple[list[str], bool]:
-    """Return the words of the C++ compiler, and whether it is GCC."""
+def _compiler() -> tuple[list[str], str]:
+    """Return the words of the C++ compiler, and what it says of its version."""
     words = shlex.split(os.environ.get("CXX", ""))
     found = next(filter(None, map(shutil.which, ("g++", "clang++", "c++"))), None)
     words = words or [found] if found else words
@@ -128,12 +128,13 @@ def _compiler() -> tuple[list[str], bool]:
         missing = f"CXX names {words[0]!r}, and there is no such program" if words else "none is"
         raise NotRunError(f"a C++ compiler is needed: {missing} here", INCOMPLETE)
     said = subprocess.run([*words, "--version"], capture_output=True, text=True).stdout
-    return words, "Free Software Foundation" in said
+    return words, said
 
 
 def _compiled(source: Path, folder: Path, options: Options) -> Path:
     """Compile a program in a folder, and return it."""
-    words, gcc = _compiler()
+    words, version = _compiler()
+    gcc = compiling.is_gcc(version)
     shared = ["-std=c++20", "-DOPSMITH_WHOLE_PROGRAM", "-w", f"-I{compiling.INCLUDE}"]
     compiler = [*words, *shared, f"-I{_LIBRARIES}", f"-iquote{source.parent}", *options.flags]
     try:
@@ -149,7 +150,7 @@ def _compiled(source: Path, folder: Path, options: Options) -> Path:
     library, binary, made = _runtime(words), folder / source.stem, folder / "program.o"
     # Programs rely on integers that wrap, and no tool of CUDA's minds.
     as_nvcc, wraps = (compiling.ALIASING, "-fwrapv"), ("-fno-sanitize=signed-integer-overflow",)
-    watched = (*compiling.line_flags(gcc=gcc), *compiling.watching_flags(gcc=gcc))
+    watched = (*compiling.line_flags(gcc=gcc), *compiling.watching_flags(version))
     wrapped = (f"--wrap={name}" for name in ("memcpy", "memmove", "memset"))
     words_of_link = (*wrapped, *compiling.APART, f"-rpath,{library.parent}")
     linked = [f"-Wl,{word}" for word in words_of_link]

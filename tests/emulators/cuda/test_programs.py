@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from whole_programs import ADDS, KEEPS, MAIN, marked, program, run
 
+from emulators.cuda.compiling import watching_flags
 from emulators.cuda.program import NotRunError, run_program
 
 pytestmark = pytest.mark.slow
@@ -459,3 +460,16 @@ def test_the_page_shows_what_its_program_says(tmp_path, capfd, page):
         found, report = run_program(path)
         said = f"{capfd.readouterr().out}== emulate: {report}\n"
         assert (found, said.replace(str(tmp_path), "/home/me")) == (code, expected)
+
+
+@pytest.mark.parametrize(
+    ("version", "known"),
+    [
+        ("g++ (Ubuntu 11.4.0-1ubuntu1~22.04) 11.4.0\n… Free Software Foundation", False),
+        ("g++ (GCC) 11.4.1 20231218 (Red Hat 11.4.1-3)\n… Free Software Foundation", False),
+        ("g++ (Debian 12.2.0-14) 12.2.0\n… Free Software Foundation", True),
+        ("Ubuntu clang version 14.0.0-1ubuntu1.1", True),
+    ],
+)
+def test_an_early_compiler_gets_no_flag_that_it_does_not_know(version, known):
+    assert any("auto-var-init" in flag for flag in watching_flags(version)) == known

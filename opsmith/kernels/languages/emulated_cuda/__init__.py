@@ -216,7 +216,7 @@ def flags_for_lines(what: str) -> tuple[str, ...]:
 
 def watching_flags(source: KernelSource) -> tuple[str, ...]:
     """Return the flags that have the code of a source report its accesses to the runtime."""
-    return compiling.watching_flags(gcc=compilers.find_compiler(source.what).is_gcc)
+    return compiling.watching_flags(compilers.find_compiler(source.what).version)
 
 
 def _sanitizers(flags: tuple[str, ...]) -> tuple[str, ...]:
