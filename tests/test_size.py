@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).parents[1]
 #: What is counted; a package that does not exist counts nothing.
 PACKAGES = ("opsmith", "emulators")
 #: The most lines that the packages may have together. A change may lower it, and must not raise it.
-MOST = 101_140
+MOST = 101_110
 #: What the core finds and does not import, as the contracts in pyproject.toml say: the products.
 PRODUCTS = re.compile(
     r"emulators/|opsmith/(bench|checks|drafting|judge|wheels)/|opsmith/testing\.py"
@@ -25,7 +25,7 @@ PRODUCTS = re.compile(
     r"|opsmith/cli/product_options\.py"
 )
 #: The most lines that all else may have, the core.
-MOST_OF_CORE = 37_200
+MOST_OF_CORE = 37_090
 _KINDS = {
     ".py": "Python",
     ".pyi": "Python",
