@@ -214,7 +214,7 @@ def judge(
 
 
 def require_sandbox(trust_candidate: bool) -> str:
-    """Return why this machine grants a trusted candidate no sandbox; empty if it does."""
+    """Return why a trusted candidate gets no sandbox here, or an empty text; refuse any other."""
     missing = unavailable()
     if missing and not trust_candidate:
         raise NotSandboxedError(

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -270,7 +271,7 @@ def _call_in_turn(trial: Trial, build: harness.Build, cases: list[Case]) -> None
     trial.counts.cohort = "one after the other"
     calls: list[Called] = []
 
-    def compared(case: Case) -> None:
+    def compare_call(place: int, case: Case) -> None:
         try:
             if not calls:
                 calls.extend(memory_safety.call(trial, build, cases, _PHASES[:1], _SECONDS)[0])
@@ -279,8 +280,8 @@ def _call_in_turn(trial: Trial, build: harness.Build, cases: list[Case]) -> None
             what = f"after {place or 'some'} calls with other arguments in the same process: "
             raise Failure(f"{what}{failure}", code="OPS-STATE-EARLIER") from None
 
-    for place, case in enumerate(cases if len(cases) > 1 else ()):  # noqa: B007
-        trial.runner.one(compared, case)
+    for place, case in enumerate(cases if len(cases) > 1 else ()):
+        trial.runner.one(partial(compare_call, place), case)
 
 
 def _only_launch(trial: Trial, build: harness.Build) -> None:

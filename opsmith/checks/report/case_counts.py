@@ -170,7 +170,7 @@ class CaseCounts:
 
     @property
     def mistaken(self) -> bool:
-        """Whether the reference only ever raised what no arguments change: a mistake in it."""
+        """Return whether the reference raised in each case what no arguments change."""
         often = self.refused >= _MISTAKES and not self.ran
         return often and self.refusal.partition(":")[0] in _MISTAKEN
 
