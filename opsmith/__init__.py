@@ -26,6 +26,7 @@ _HOMES = {
         "operators.adoption.adopt": ["adopt"],
         "operators.core.author_rules": ["Cost"],
         "operators.defined": ["DefinedOperator"],
+        "operators.dispatch.variants": ["autotune"],
         "operators.emulation": ["emulate"],
         "philox": ["Philox"],
         "signature": [

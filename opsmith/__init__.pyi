@@ -24,6 +24,7 @@ from opsmith.operators import Operator as Operator, op as op
 from opsmith.operators.adoption.adopt import adopt as adopt
 from opsmith.operators.core.author_rules import Cost as Cost
 from opsmith.operators.defined import DefinedOperator as DefinedOperator
+from opsmith.operators.dispatch.variants import autotune as autotune
 from opsmith.operators.emulation import emulate as emulate
 from opsmith.philox import Philox as Philox
 from opsmith.signature import (

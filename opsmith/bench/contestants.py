@@ -5,6 +5,7 @@ They run in a process of their own, see `opsmith.bench.process`.
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -88,6 +89,10 @@ def contestants(operator: Operator) -> Iterator[Contestant]:
         own = subject.kernel != REFERENCE
         name = f"{subject.kernel} kernel" if own else "operator"
         yield from _both(operator, name, subject.device, operator, subject.missing)
+        for variant, kernel in operator.variants.items():
+            if kernel.device == subject.kernel:
+                prepare = functools.partial(_called_variant, operator, variant)
+                yield Contestant(variant, subject.device, subject.missing, prepare)
         if subject.device == HOST:
             yield from _runtimes(subject)
 
@@ -110,6 +115,10 @@ def _both(
         yield Contestant(
             f"{name}{GRADIENT}", device, obstacle, lambda _: _differentiated(operator, function)
         )
+
+
+def _called_variant(operator: Operator, variant: str, arguments: Arguments) -> Prepared:
+    return _called(operator, operator.variant(variant), arguments)
 
 
 def _called(operator: Operator, function: Callable[..., Any], arguments: Arguments) -> Prepared:

@@ -26,6 +26,12 @@ def lines(figures: Sequence[Figure], machine: Machine) -> Iterator[Any]:
         yield _table(timed, machine)
         yield Text("")
         yield _bars(timed)
+    variants = [figure for figure in timed if figure.name.startswith(f"{figure.device}[")]
+    if variants:
+        own = [figure for figure in timed if figure.name == f"{variants[0].device} kernel"]
+        fastest = max([*own, *variants], key=lambda figure: figure.speedup or 0)
+        said = f"  fastest of the variants, whose timed results were right: {fastest.name}"
+        yield Text(said, overflow="fold")
     for figure in figures:
         if figure.status == "not applicable":
             yield Text(f"  {figure.name}: {figure.message}", style="dim", overflow="fold")

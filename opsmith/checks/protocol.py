@@ -18,7 +18,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -69,6 +69,17 @@ class Check:
     calls: bool = True
     needs: tuple[str, ...] = ()
 
+    def parts(self, operator: Operator) -> list[Subject]:
+        """Return the parts of an operator to run the check on, with the variants of its kernels."""
+        found = self.subjects(operator)
+        variants = operator.variants.items() if self.name in OF_VARIANTS else ()
+        return found + [
+            replace(subject, kernel=name)
+            for subject in found
+            for name, kernel in variants
+            if kernel.device == subject.kernel
+        ]
+
     @property
     def compiles(self) -> bool:
         """Return whether the check spends most of its time waiting for compilers."""
@@ -98,6 +109,9 @@ PLAIN_CALLS = (
     *("dispatch", "bounds", "schedules", "reference"),
     *("cuda-on-cpu", "ascendc-on-cpu", "triton-interpreter"),
 )
+
+#: The checks of a kernel's code, which run for each of its variants. The others would find no more.
+OF_VARIANTS = ("build", "exact", "nvcc", *(name for name in PLAIN_CALLS if name != "dispatch"))
 
 _CHECKS: dict[str, Check] = {}
 

@@ -124,6 +124,7 @@ class FirstToTell:
     ) -> None:
         self._plan, self._histories = plan, histories
         self._told: dict[tuple[str, str], str] = {}
+        self._variants: dict[tuple[str, ...], str] = {}
 
     def settle(self, position: int, row: Row) -> Row:
         """Return the row, or a row that was not run if another row reports the same."""
@@ -135,6 +136,11 @@ class FirstToTell:
         own = (c for other, c in self._plan if kernel_of(other) == kernel)
         before = [c.name for c in own if (c.order, c.name) < (check.order, check.name)]
         row = self._histories[kernel].settle(row, check, subject, before)
+        if row.status == "failed" and row.kernel in subject.operator.variants:
+            told = (row.operator, subject.device, row.check, row.code)
+            other = self._variants.setdefault(told, row.kernel)
+            if other != row.kernel:
+                return not_run(check, subject, f"says the same as {check.name} of {other}")
         if row.code != "OPS-CASES-NONE" or not row.message.startswith(REFUSES_ALL):
             return row
         first = self._told.setdefault((row.operator, row.kernel), row.check)

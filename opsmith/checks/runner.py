@@ -171,6 +171,11 @@ def run(
             if held is not None:
                 return held
             ended = failed(histories, subject.operator.name) if first else ""
+            if subject.kernel in subject.operator.variants:
+                own = subject.operator.name, subject.implementation.device
+                why = histories[own].first if own in histories else ""
+                if why:
+                    return not_run(check, subject, f"not run because of {why} of {own[1]}")
             if ended and check.name not in PLAIN_CALLS:
                 return not_run(check, subject, f"not run, since {ended} failed")
             return _row(check, subject, shared, worker, history) if isolate else None
@@ -250,7 +255,7 @@ def _subjects(check: Check, operator: Operator, devices: Sequence[str]) -> list[
 
     Where no kernel is for these devices, the others come along as missing: none was looked at.
     """
-    every = check.subjects(operator)
+    every = check.parts(operator)
     if not devices:
         return every
     found = [subject for subject in every if subject.device in devices]
@@ -428,7 +433,7 @@ def _build(check: Check, subject: Subject) -> None:
     if not check.calls:
         return
     try:
-        subject.operator.build(subject.device)
+        subject.build()
     except OpsmithError as error:
         raise Inapplicable(f"the kernel does not build: {str(error).splitlines()[0]}") from error
 

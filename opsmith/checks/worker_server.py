@@ -184,7 +184,7 @@ def _serve_row(request: dict[str, Any], operator: Operator, answers: int, forked
     empty_input()  # the requests are for the template
     answer(answers, request=number, event="started", pid=os.getpid())
     check = next(one for one in all_checks() if one.name == request["check"])
-    subject = next(one for one in check.subjects(operator) if one.kernel == request["kernel"])
+    subject = next(one for one in check.parts(operator) if one.kernel == request["kernel"])
     said = time.monotonic()
 
     def alive() -> None:

@@ -38,6 +38,26 @@ def compile_and_package(program: ExportedProgram, path: str, configs: Mapping[st
     )
 
 
+def autotune_among(overload: OpOverload, choices: Callable[[str], list[Untyped]]) -> None:
+    """Let Inductor time an operator and what else computes the same, and take the fastest.
+
+    Private: ``torch._inductor.kernel.custom_op``. Without it, calls reach the operator's kernel.
+
+    Args:
+        choices: returns other functions of the operator's arguments, for a device type.
+    """
+    from torch._inductor.kernel import custom_op
+    from torch._inductor.virtualized import V
+
+    def configurations(tensors: Mapping[str, torch.Tensor]) -> list[custom_op.CustomOpConfig]:
+        # A package has the library of the kernel, and of no other choice.
+        (device,) = {tensor.device.type for tensor in tensors.values()}
+        found = [] if V.aot_compilation else choices(device)
+        return [custom_op.CustomOpConfig(one) for one in found]
+
+    custom_op.register_custom_op_autotuning(overload, config_generator=configurations)
+
+
 def has_loader() -> bool:
     """Return whether PyTorch was built with the loader of packages.
 

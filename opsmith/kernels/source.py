@@ -137,6 +137,8 @@ class KernelSource:
         strided: whether tensors may have any strides: all, none, or the named parameters.
         function: the function of a library that was compiled elsewhere; else empty.
         args: what that function takes, in order: names of the declaration.
+        variant: the name of the variant of the kernel, ``"cpu[TILE=8]"``, that is none of its
+            package; else empty.
         others: returns the sources of the other operators' kernels in the same file, as far as they
             are registered when the file is built.
 
@@ -155,6 +157,7 @@ class KernelSource:
     link_libraries: tuple[str, ...] = ()
     function: str = ""
     args: tuple[str, ...] | None = None
+    variant: str = ""
     others: Callable[[], Sequence[KernelSource]] = field(default=tuple, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -181,7 +184,7 @@ class KernelSource:
     @property
     def what(self) -> str:
         """The operator and the device, for messages."""
-        return f"{self.signature.qualname} ({self.device})"
+        return f"{self.signature.qualname} ({self.variant or self.device})"
 
     @property
     def signatures(self) -> list[Signature]:
@@ -232,6 +235,8 @@ class KernelSource:
         return self.language.library(self).build()
 
     def _shipped(self) -> Path | None:
+        if self.variant:
+            return None
         return prebuilt.find(self.path, self.signature.qualname, self.device)
 
     def build_beside(

@@ -23,10 +23,10 @@ from opsmith.operators.dispatch.kernel import (
     device_types_of,
     dispatch_key,
     host_kernel_without_tensors,
-    native_kernel,
 )
 from opsmith.operators.dispatch.ranks import sharding
 from opsmith.operators.dispatch.registration import Registration, derived_fake, derived_rule
+from opsmith.operators.dispatch.variants import kernels_of
 from opsmith.signature import Signature
 from opsmith.signature.suggestions import refuse_unknown_keywords
 from opsmith.untyped import Arguments, Value
@@ -59,11 +59,8 @@ class DefinedOperator(RegisteredOperator[P, R]):
             keys = [dispatch_key(device, self.signature) for device in device_types]
         implementation = own.implementation(self)
         tensors = signature.tensors
-        if (
-            device_types is None
-            and tensors
-            and all(p.optional or p.is_tensor_list for p in tensors)
-        ):
+        may_have_none = all(p.optional or p.is_tensor_list for p in tensors)
+        if device_types is None and tensors and may_have_none:
             implementation = host_kernel_without_tensors(self, implementation)
         for key in keys:
             self._registration.implement(key, implementation)
@@ -112,6 +109,7 @@ class DefinedOperator(RegisteredOperator[P, R]):
         api: str = ...,
         strided: bool | Sequence[str] = ...,
         flags: Sequence[str] = ...,
+        variants: Mapping[str, Sequence[int | str]] | None = ...,
         language: str = ...,
     ) -> None:
         """Register a C++, CUDA or Ascend C file, which is built when it is first needed."""
@@ -151,6 +149,7 @@ class DefinedOperator(RegisteredOperator[P, R]):
         api: str = "opsmith",
         strided: bool | Sequence[str] = False,
         flags: Sequence[str] = (),
+        variants: Mapping[str, Sequence[int | str]] | None = None,
         language: str = "",
         triton: object = None,
         grid: object = None,
@@ -171,6 +170,8 @@ class DefinedOperator(RegisteredOperator[P, R]):
             strided: whether the kernel reads strides itself, or the names of the tensor parameters
                 whose strides it reads. Other tensors are passed contiguous.
             flags: further compiler flags.
+            variants: the values that macros of the source may have, ``{"TILE": (64, 128)}``: the
+                first ones for calls; all are checked and timed. See `variant`, `opsmith.autotune`.
             language: language of the source, if the file's name does not show it: ``"ascendc"``.
             triton: a ``@triton.jit`` kernel instead, or its location ``"module:name"``, which is
                 imported when the kernel is needed. Each of the kernel's parameters receives the
@@ -195,12 +196,14 @@ class DefinedOperator(RegisteredOperator[P, R]):
             DeclarationError: the device type, file or parameter does not exist.
         """
         devices = device_types_of(self.signature, device_types)
+        if variants is not None and source is None:
+            raise DeclarationError(f"{self.name}: register_kernel(variants=…) needs source=")
         if tvm_ffi is not None:
             if callable(function) or any((source, triton, grid, meta, flags, language)):
                 taken = "function=, the name of its function, args= and strided="
                 raise DeclarationError(f"{self.name}: register_kernel(tvm_ffi=…) takes {taken}")
             options = {"function": function or self.signature.name, "args": args, "api": "tvm_ffi"}
-            self._register_native(devices, tvm_ffi, strided=strided, **options)
+            self._register_compiled(devices, tvm_ffi, {**options, "strided": strided})
             return None
         made: type[PythonKernel] = PythonKernel
         if triton or (grid, meta, args) != (None, None, None):
@@ -217,8 +220,8 @@ class DefinedOperator(RegisteredOperator[P, R]):
         if source is not None:
             if function is not None:
                 raise DeclarationError(f"{self.name}: give a function or source=, not both")
-            options = {"flags": flags, "asked": language, "api": api}
-            self._register_native(devices, source, strided=strided, **options)
+            options = {"flags": flags, "asked": language, "api": api, "strided": strided}
+            self._register_compiled(devices, source, options, variants)
             return None
         if function is None:
             return functools.partial(self.register_kernel, device_types, triton=triton)
@@ -232,12 +235,17 @@ class DefinedOperator(RegisteredOperator[P, R]):
             self._register(made(device, function))
         return function
 
-    def _register_native(self, devices: Sequence[str], source: object, **options: Value) -> None:
+    def _register_compiled(
+        self, devices: Sequence[str], source: object, options: Value, variants: Value = None
+    ) -> None:
         for device in devices:
-            self._register(native_kernel(self, device, source, options))
+            kernel, further = kernels_of(self, device, source, options, variants)
+            self._register(kernel)
+            self.variants |= further
 
     def _register(self, kernel: Kernel) -> None:
         self.kernels[kernel.device] = kernel
+        self.variants = {n: one for n, one in self.variants.items() if one.device != kernel.device}
         self.install_kernel(kernel.device)
         if kernel.dissolves:
             from opsmith.operators.dispatch import triton_kernel
@@ -284,11 +292,9 @@ class DefinedOperator(RegisteredOperator[P, R]):
             (tensor([0.5000]), 0)
         """
         if device_type not in self.kernels or device_type == "reference":
-            known = ", ".join(name for name in self.kernels if name != "reference")
-            raise DeclarationError(
-                f"{self.name}: set_kernel_enabled({device_type!r}): no kernel is registered for "
-                f"it; there are {known or 'none'}"
-            )
+            known = ", ".join(name for name in self.kernels if name != "reference") or "none"
+            what = f"{self.name}: set_kernel_enabled({device_type!r})"
+            raise DeclarationError(f"{what}: no kernel is registered for it; there are {known}")
         before = device_type in self._disabled_kernel
 
         def disable(disabled: bool) -> None:
@@ -319,9 +325,6 @@ class DefinedOperator(RegisteredOperator[P, R]):
 
     def build(self, device: str | None = None) -> list[Path]:
         """Build and load the compiled kernels.
-
-        If several operators share a source with ``api="torch"``, all get their kernels at once,
-        since loading the library registers all of them.
 
         Args:
             device: the device type to build for. By default build for all device types, except

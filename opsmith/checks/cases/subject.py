@@ -27,7 +27,8 @@ class Subject:
     """An operator, and the kernel that calls with tensors of one device type reach.
 
     Attributes:
-        kernel: the name of the kernel in ``operator.kernels``, or `REFERENCE`.
+        kernel: the name of the kernel in ``operator.kernels``, or `REFERENCE`, or the name of a
+            kernel's variant in ``operator.variants``.
         device: the device type of the tensors.
         missing: the reason why the kernel cannot run on this machine; empty if it can.
     """
@@ -45,7 +46,18 @@ class Subject:
     @property
     def implementation(self) -> Kernel:
         """Return the kernel itself."""
-        return self.operator.kernels[self.kernel]
+        return self.operator.variants.get(self.kernel) or self.operator.kernels[self.kernel]
+
+    def build(self) -> None:
+        """Build and load the kernel.
+
+        Raises:
+            OpsmithError: see `Operator.build`.
+        """
+        if self.kernel in self.operator.variants:
+            self.operator.variant(self.kernel)
+        else:
+            self.operator.build(self.device)
 
     @property
     def adopted(self) -> bool:

@@ -26,7 +26,7 @@ def build(trial: Trial) -> None:
     """Build the kernel; all other checks of it wait for this one."""
     operator, device = trial.operator, trial.subject.device
     try:
-        operator.build(device)
+        trial.subject.build()
     except OpsmithError as error:
         raise Failure(str(error), code="OPS-BUILD-FAILED") from error
     if isinstance(operator, DefinedOperator) and operator.declared_backward is not None:

@@ -32,6 +32,11 @@ _CONTEXTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 Returned = TypeVar("Returned")
 
 
+def caller_of(operator: Operator, kernel: str) -> Callable[..., Any]:
+    """Return what calls a kernel: the operator, or an operator of its own for a variant."""
+    return operator.variant(kernel) if kernel in operator.variants else operator
+
+
 def call_in(way: str, function: Callable[[], Returned]) -> Returned:
     """Call a function in a way.
 

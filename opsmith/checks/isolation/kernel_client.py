@@ -86,6 +86,7 @@ class Caller(Supervised):
         operator: Operator,
         arguments: Mapping[str, Any],
         *,
+        kernel: str = "",
         device: str = HOST,
         threads: int = 1,
         way: str = PLAIN,
@@ -96,6 +97,7 @@ class Caller(Supervised):
         Args:
             operator: the operator, as declared in this process.
             arguments: the arguments by name, on the CPU; mutated ones are updated.
+            kernel: the name of a variant of its kernel, if that is to be called.
             device: the device type of the call.
             way: the way to call it, see `opsmith.checks.isolation.call_ways`.
             repeats: number of equal calls to make before, with memory of their own.
@@ -108,7 +110,7 @@ class Caller(Supervised):
         written = written_memories(operator.signature, arguments)
         looked_at = list(sent) if self.watches_arguments else written
         fields = {"device": device, "threads": threads, "way": way, "repeats": repeats}
-        fields |= {"after": looked_at, "keep": self.keep}
+        fields |= {"after": looked_at, "keep": self.keep, "kernel": kernel}
         message, reader = self._ask(operator, arguments, sent, fields, "results")
         with self._parsing():
             values = values_of(operator, message.get("results"), reader)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from opsmith.checks.cases.failure import Failure, code_of, raised
-from opsmith.checks.isolation.call_ways import call_in
+from opsmith.checks.isolation.call_ways import call_in, caller_of
 from opsmith.checks.isolation.fork_detection import FORK_CODE, FORKED, Forks
 from opsmith.checks.isolation.wire import (
     Reader,
@@ -116,13 +116,14 @@ class _KernelCalls:
         arguments = read_arguments(described, Reader(payload).take, device, self._memory)
         if COTANGENTS in arguments:
             return _differentiated(operator, request, arguments)
+        call = caller_of(operator, request["kernel"])
         with threads(request["threads"]):
             for _ in range(request["repeats"]):
                 others = read_arguments(described, Reader(payload).take, device)
                 positional, keywords = operator.split(others)
-                operator(*positional, **keywords)
+                call(*positional, **keywords)
             positional, keywords = operator.split(arguments)
-            returned = call_in(request["way"], lambda: operator(*positional, **keywords))
+            returned = call_in(request["way"], lambda: call(*positional, **keywords))
         results = len(operator.signature.results)
         groups, chunks, flat = [], [], []
         for value in list(returned) if results > 1 else [returned] * results:

@@ -61,7 +61,8 @@ def snippet(trial: Trial, failure: Failure, keep: Callable[[Case], Path]) -> str
     elif check == "double-backward":
         lines += _second_derivatives(case)
     elif check in _ONE_CALL:
-        lines += _values(case)
+        variant = trial.subject.kernel in trial.operator.variants
+        lines += _values(case, f"op.variant({trial.subject.kernel!r})" if variant else "op")
     else:
         names = GIVEN
         if failure.beside is not None:
@@ -158,11 +159,11 @@ def _tensor(tensor: Tensor) -> str:
     return f"torch.tensor({_literal(memory.tolist())}, {dtype}).as_strided({where})"
 
 
-def _values(case: Case) -> list[str]:
+def _values(case: Case, call: str) -> list[str]:
     written = [parameter.name for parameter in case.signature.mutated]
     lines = [
         "ours, theirs = copy.deepcopy(arguments), copy.deepcopy(arguments)",
-        "given, right = op(**ours), op.reference(**theirs)",
+        f"given, right = {call}(**ours), op.reference(**theirs)",
     ]
     if written:
         lines += [

@@ -13,7 +13,7 @@ from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import CHANGED, Failure
 from opsmith.checks.cases.reference_call import run_reference
 from opsmith.checks.cases.subject import Subject
-from opsmith.checks.isolation.call_ways import PLAIN, call_in
+from opsmith.checks.isolation.call_ways import PLAIN, call_in, caller_of
 from opsmith.checks.isolation.fork_detection import forking_fails
 from opsmith.checks.numerics.comparison import same_bits
 from opsmith.checks.numerics.oracle import RefusedError
@@ -61,8 +61,9 @@ class KernelCaller:
         assert self.caller is None, f"the kernel of check {self.name!r} runs in another process"
         operator = self.subject.operator
         positional, keywords = operator.split(arguments)
+        call = caller_of(operator, self.subject.kernel)
         with forking_fails(), threads(self.threads):
-            return call_in(self.way, lambda: operator(*positional, **keywords))
+            return call_in(self.way, lambda: call(*positional, **keywords))
 
     def run(self, arguments: Mapping[str, Any]) -> list[Tensor]:
         """Call the operator, and return its results and then the tensors that it wrote into."""
@@ -88,6 +89,7 @@ class KernelCaller:
             return self.caller.run(
                 operator,
                 arguments,
+                kernel=self.subject.kernel,
                 device=self.subject.device,
                 threads=self.threads,
                 way=self.way,

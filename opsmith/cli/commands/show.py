@@ -85,6 +85,8 @@ def _kernels(operator: "Operator") -> Iterator[str]:
             continue
         missing = get_device(device, operator.name).missing()
         line = f"{device}: {shown_path(kernel.where)}"
+        further = [name for name, one in operator.variants.items() if one.device == device]
+        line += f", and its variants {', '.join(further)}" * bool(further)
         yield f"– {line}: {missing}" if missing else line
     where = shown_path(operator.kernels["reference"].where)
     yield f"every other device: the reference, {where}"

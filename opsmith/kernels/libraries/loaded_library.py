@@ -58,8 +58,12 @@ class Library:
         Raises:
             BuildError: PyTorch rejects the registration.
         """
+        self.register_as("")
+
+    def register_as(self, operator: str) -> None:
+        """Make this the kernel of another operator of the namespace, with the same schema."""
         name = register_symbol(self.signature, self.device)
-        if self._handle[name]() != 0:
+        if self._handle[name](operator.encode() or None) != 0:
             raise BuildError(f"{self.what}: PyTorch refused to register {self.path}")
 
     def unregister(self) -> None:

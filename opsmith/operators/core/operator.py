@@ -18,7 +18,7 @@ from typing_extensions import ParamSpec, TypeVar
 from opsmith import kernels
 from opsmith.compat.torch_library import CustomOpDef
 from opsmith.compat.torch_ops import OpOverload, entry_of, out_of
-from opsmith.errors import DeclarationError, OpsmithError
+from opsmith.errors import DeclarationError, OpsmithError, no_such
 from opsmith.operators.core.arguments import IN_GRAPHS, MANY, can_be_functionalised
 from opsmith.operators.core.lazy import refusal
 from opsmith.operators.core.rule import Rule
@@ -111,6 +111,7 @@ class Operator(CustomOpDef, Generic[P, R]):
         reference: the decorated function, the operator in plain PyTorch. It defines the correct
             results, and runs wherever no kernel is registered.
         kernels: the registered kernels by device type, and the reference under ``"reference"``.
+        variants: the further variants of compiled kernels, by names such as ``cpu[TILE=8]``.
         rule: the rule by which the operator is differentiated.
         cases: the functions given to `register_cases`.
         only_registered_cases: whether checks use registered cases only, and no random arguments.
@@ -144,6 +145,7 @@ class Operator(CustomOpDef, Generic[P, R]):
         self.written_fake: Callable[..., object] | None = None
         self.written_sharding: Callable[..., Value] | None = None
         self.kernels: dict[str, Kernel] = {"reference": kernel}
+        self.variants: dict[str, Any] = {}  # each a `NativeKernel`, of a floor above this one
         self._opoverload = overload
         self._entry = entry_of(overload)
         self._earlier: weakref.WeakSet[Operator[..., Value]] = weakref.WeakSet()
@@ -255,6 +257,16 @@ class Operator(CustomOpDef, Generic[P, R]):
             why = why or "the library that defines it gives it none"
             raise DeclarationError(f"{self.name}: has no out variant, because {why}")
         return found
+
+    def variant(self, name: str) -> OpOverload:
+        """Return what calls a variant of a kernel: ``op.variant("cpu[TILE=8]")(x)``.
+
+        Raises:
+            DeclarationError: there is no such variant.
+        """
+        if name not in self.variants:
+            raise DeclarationError(f"{self.name}: {no_such('variant', name, self.variants)}")
+        return self.variants[name].overload(self)  # type: ignore[no-any-return]
 
     def split(self, arguments: Arguments) -> tuple[Args, dict[str, Value]]:
         """Split arguments by name into a call's positional and keyword-only arguments."""

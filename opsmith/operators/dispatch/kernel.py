@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from opsmith.compat.torch_dispatch import (
     key_set,
     set_passed_over,
 )
+from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import DeclarationError
 from opsmith.operators.core import registry
 from opsmith.operators.core.lazy import late
@@ -263,6 +265,15 @@ class NativeKernel:
             _load([(operator, self), *self._sharing(operator)])
         assert self.library is not None
         return self.library.path
+
+    def overload(self, operator: RegisteredOperator) -> OpOverload:
+        """Return the operator, without derivatives, that calls this variant of a kernel.
+
+        Raises:
+            BuildError: the source does not compile.
+        """
+        name = re.sub(r"\W+", "_", f"{operator.signature.name}_{self.source.variant}").strip("_")
+        return operator._registration.variant(name, self)  # type: ignore[no-any-return]
 
     def _sharing(
         self, operator: RegisteredOperator

@@ -114,6 +114,27 @@ class Registration:
             self._guard_arguments(key, kernel.source)
         return library
 
+    def variant(self, name: str, kernel: NativeKernel) -> OpOverload:
+        """Return the operator, of this name, that a compiled variant of a kernel serves.
+
+        Raises:
+            BuildError: the source does not compile, or the library does not load.
+        """
+        namespace, place = self.signature.namespace, f"variant {name}"
+        if kernel.library is None or self._native.get(place) is not kernel.library:
+            kernel.source.build()
+            self._withdraw(place)
+            # No overload: PyTorch mistakes those with equal arguments when it forgets an operator.
+            definition = self._libraries[place] = Library(namespace, "FRAGMENT")
+            schema = self.signature.schema().removeprefix(self.signature.name)
+            definition.define(f"{name}{schema}", tags=self.overload.tags)
+            fake = functools.partial(self.overload)
+            torch.library.register_fake(f"{namespace}::{name}", fake, lib=definition)
+            kernel.library = self._native[place] = kernel.source.load()
+            kernel.library.register_as(name)
+        overload: OpOverload = getattr(getattr(torch.ops, namespace), name).default
+        return overload
+
     def _guard_arguments(self, key: str, source: kernels.KernelSource) -> None:
         from opsmith.operators.dispatch.gates import argument_gate
 
