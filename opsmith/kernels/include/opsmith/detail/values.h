@@ -120,15 +120,25 @@ inline std::string index_text(const DLTensor& tensor, int64_t flat) {
   return show(index, tensor.ndim);
 }
 
-// Whether `test(first, last)` holds for all pieces of [0, count).
-template <typename Test>
-bool everywhere(const Context& context, int64_t count, Test&& test) {
-  if (count <= scan_grain) return test(0, count);
-  std::atomic<bool> all{true};
-  context.parallel_for(0, count, scan_grain, [&](int64_t first, int64_t last) {
-    if (!test(first, last)) all.store(false, std::memory_order_relaxed);
-  });
-  return all.load();
+// Calls refuse(i) for each place i of [0, count) that is not admitted, the first one first. If
+// `contiguous`, all_admitted(first, last) tells of a whole piece at once that nothing is refused.
+template <typename Admits, typename Pieces, typename Refuse>
+void require_all(const Context& context, int64_t count, bool contiguous, Admits&& admits,
+                 Pieces&& all_admitted, Refuse&& refuse) {
+  std::atomic<bool> good{true};
+  const auto look = [&](int64_t first, int64_t last) {
+    bool all = !contiguous || all_admitted(first, last);
+    for (int64_t i = first; i < last && !contiguous; ++i) all &= admits(i);
+    if (!all) good.store(false, std::memory_order_relaxed);
+  };
+  if (count <= scan_grain) {
+    look(0, count);
+  } else {
+    context.parallel_for(0, count, scan_grain, look);
+  }
+  for (int64_t i = 0; i < count && !good; ++i) {
+    if (!admits(i)) refuse(i);
+  }
 }
 
 template <typename T>
@@ -194,16 +204,10 @@ void check_values(const Context& context, const Binder<N, V, D>& bound, Where wh
     const auto admits = [&](int64_t i) {
       return range.admits(widen(data[contiguous ? i : offset_of(tensor, i)]));
     };
-    const bool good = everywhere(context, count, [&](int64_t first, int64_t last) {
-      if (contiguous) return all_inside(data + first, last - first, range);
-      bool all = true;
-      for (int64_t i = first; i < last; ++i) all &= admits(i);
-      return all;
-    });
-    if (good) return;
-    for (int64_t i = 0; i < count; ++i) {
-      if (!admits(i)) report_value<T>(bound, where, tensor, i, range.text());
-    }
+    require_all(
+        context, count, contiguous, admits,
+        [&](int64_t first, int64_t last) { return all_inside(data + first, last - first, range); },
+        [&](int64_t i) { report_value<T>(bound, where, tensor, i, range.text()); });
   }
 }
 
@@ -220,16 +224,11 @@ void check_runs(const Context& context, const Binder<N, V, D>& bound, Where wher
     const T* first = start + (contiguous ? i : offset_of(starts, i));
     return runs_inside(first, length + (contiguous ? i : offset_of(lengths, i)), 1, limit);
   };
-  const bool good = everywhere(context, count, [&](int64_t first, int64_t last) {
-    if (contiguous) return runs_inside(start + first, length + first, last - first, limit);
-    bool all = true;
-    for (int64_t i = first; i < last; ++i) all &= admits(i);
-    return all;
-  });
-  if (good) return;
-  for (int64_t i = 0; i < count; ++i) {
-    if (!admits(i)) report_value<T>(bound, where, lengths, i, range.text());
-  }
+  const auto all_inside = [&](int64_t first, int64_t last) {
+    return runs_inside(start + first, length + first, last - first, limit);
+  };
+  require_all(context, count, contiguous, admits, all_inside,
+              [&](int64_t i) { report_value<T>(bound, where, lengths, i, range.text()); });
 }
 
 // The same for the whole numbers in one column of the last dimension.
@@ -243,14 +242,10 @@ void check_column(const Context& context, const Binder<N, V, D>& bound, Where wh
     const auto admits = [&](int64_t row) {
       return column.admits(widen(element<T>(tensor, contiguous, place(row))));
     };
-    const bool good = everywhere(context, rows.count, [&](int64_t first, int64_t last) {
-      bool all = true;
-      for (int64_t row = first; row < last; ++row) all &= admits(row);
-      return all;
+    const auto at_once = [](int64_t, int64_t) { return false; };  // a column is not contiguous
+    require_all(context, rows.count, false, admits, at_once, [&](int64_t row) {
+      report_value<T>(bound, where, tensor, place(row), column.text());
     });
-    for (int64_t row = 0; row < rows.count && !good; ++row) {
-      if (!admits(row)) report_value<T>(bound, where, tensor, place(row), column.text());
-    }
   }
 }
 
@@ -300,13 +295,8 @@ void check_order(const Context& context, const Binder<N, V, D>& bound, Where whe
   const auto follows = [&](int64_t i) {
     return i % rows.length == 0 || order.admits(at(i - 1), at(i));
   };
-  const int64_t count = rows.count * rows.length;
-  const bool good = everywhere(context, count, [&](int64_t first, int64_t last) {
+  const auto all_follow = [&](int64_t first, int64_t last) {
     bool all = true;
-    if (!contiguous) {
-      for (int64_t i = first; i < last; ++i) all &= follows(i);
-      return all;
-    }
     const T* data = static_cast<const T*>(tensor.data);
     while (first < last) {
       // A piece may begin within a row: its first value follows one of the piece before.
@@ -316,14 +306,13 @@ void check_order(const Context& context, const Binder<N, V, D>& bound, Where whe
       first = row_end;
     }
     return all;
-  });
-  if (good) return;
-  for (int64_t i = 1; i < count; ++i) {
-    if (follows(i)) continue;
+  };
+  const int64_t count = rows.count * rows.length;
+  require_all(context, count, contiguous, follows, all_follow, [&](int64_t i) {
     bound.fail(join("argument ", where.text(), " has value ", show(at(i)), " at index ",
                     index_text(tensor, i), " after ", show(at(i - 1)), " at index ",
                     index_text(tensor, i - 1), ", expected ", order.text(), "."));
-  }
+  });
 }
 
 // The size of part `i`: a value, or the product of a shape.
