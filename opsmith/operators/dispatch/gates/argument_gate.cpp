@@ -16,7 +16,6 @@
 #include <atomic>
 #include <cstring>
 #include <deque>
-#include <optional>
 #include <sstream>
 
 namespace {
@@ -114,48 +113,22 @@ struct Kernel {
 using Kernels = std::deque<Kernel>;
 
 // The tensors of one argument that a call writes.
-class Written {
- public:
-  Written(const char* name, const c10::IValue& value) : name_(name), is_list_(!value.isTensor()) {
-    if (is_list_) {
-      for (const c10::IValue& item : value.toListRef()) views_.push_back(describe(item.toTensor()));
-    } else {
-      views_.push_back(describe(value.toTensor()));
-    }
+struct Written {
+  Written(const char* name, const c10::IValue& value) : name(name), is_list(!value.isTensor()) {
+    each_tensor(value, [&](const at::TensorBase& tensor) { views.push_back(describe(tensor)); });
+  }
+  int64_t count() const { return static_cast<int64_t>(views.size()); }
+  // Calls visit(item, view), with the item -1 for an argument that is a tensor.
+  template <typename Visit>
+  void each(Visit&& visit) const {
+    for (size_t i = 0; i < views.size(); ++i)
+      visit(is_list ? static_cast<int64_t>(i) : -1, views[i]);
   }
 
-  // Refuses a tensor whose elements share memory, and two in a list that share memory.
-  void require_own_elements(const char* op) {
-    for (size_t i = 0; i < views_.size(); ++i) {
-      const std::string name = opsmith::detail::item_name(name_, place(i));
-      opsmith::detail::require_own_elements(op, name.c_str(), views_[i]);
-    }
-    if (!is_list_) return;
-    spans_.emplace(views_.data(), count());
-    opsmith::detail::require_apart(op, name_, *spans_, count());
-  }
-  void require_apart(const char* op, const Written& earlier) const {
-    for (size_t i = 0; i < views_.size(); ++i) {
-      if (earlier.is_list_) {
-        opsmith::detail::require_apart(op, name_, views_[i], place(i), earlier.name_,
-                                       *earlier.spans_);
-      } else if (opsmith::detail::share_elements(views_[i], earlier.views_[0])) {
-        opsmith::detail::refuse_shared(op, name_, place(i), earlier.name_, -1);
-      }
-    }
-  }
-  bool meets(const DLTensor& tensor) const {
-    return is_list_ ? spans_->meet(tensor) : opsmith::detail::spans_meet(tensor, views_[0]);
-  }
-
- private:
-  int64_t count() const { return static_cast<int64_t>(views_.size()); }
-  int64_t place(size_t i) const { return is_list_ ? static_cast<int64_t>(i) : -1; }
-
-  const char* name_;
-  bool is_list_;
-  c10::SmallVector<DLTensor, 1> views_;
-  std::optional<opsmith::detail::Spans> spans_;  // of a list; points into `views_`
+  const char* name;
+  bool is_list;
+  c10::SmallVector<DLTensor, 1> views;
+  opsmith::detail::Written memory;  // points into `views`
 };
 
 // Copies read-only tensors that lie in memory which the call writes, so that the call does not
@@ -175,16 +148,23 @@ void keep_apart(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     const c10::IValue& value = stack[first + i];
     const bool present = value.isTensor() ? value.toTensor().defined() : value.isTensorList();
     if (!is_written(i) || !present) continue;
-    written.emplace_back(declared[i].name().c_str(), value);
-    written.back().require_own_elements(name);
+    Written& one = written.emplace_back(declared[i].name().c_str(), value);
+    one.each([&](int64_t item, const DLTensor& view) {
+      opsmith::detail::require_own_elements(name, one.name, item, view);
+    });
+    one.memory.begin(name, one.name, one.views.data(), one.count(), one.is_list);
   }
   for (size_t i = 0; i < written.size(); ++i) {
-    for (size_t j = 0; j < i; ++j) written[i].require_apart(name, written[j]);
+    for (size_t j = 0; j < i; ++j) {
+      written[i].each([&](int64_t item, const DLTensor& view) {
+        written[j].memory.require_apart(name, written[j].name, written[i].name, view, item);
+      });
+    }
   }
   const auto apart = [&](const at::Tensor& tensor) {
     if (!tensor.defined()) return tensor;
     const DLTensor view = describe(tensor);
-    const auto meets = [&](const Written& one) { return one.meets(view); };
+    const auto meets = [&](const Written& one) { return one.memory.meets(view); };
     if (std::none_of(written.begin(), written.end(), meets)) return tensor;
     const at::AutoDispatchBelowADInplaceOrView guard;
     return tensor.clone(at::MemoryFormat::Contiguous);

@@ -256,7 +256,7 @@ class Call {
     }
     result.memory = static_cast<const DLTensor*>(given_[position].items);
     result.view = *result.memory;
-    detail::require_own_elements(op_.name, parameter_->name, result.view);
+    detail::require_own_elements(op_.name, parameter_->name, -1, result.view);
     bool apart = detail::is_contiguous(result.view);
     for (int32_t i = 0; i < position; ++i) {
       if (op_.parameters[i].kind > Kind::tensors) continue;

@@ -11,8 +11,9 @@
 //     begin_write(op, name) for written tensors, before the kernel: checks that the tensor can be
 //                           written, and chooses the memory to write into. The tensors of a list
 //                           are compared with each other, too
-//     keep_from(other, op, name, other_name)  for tensors, in a runtime where two may share memory:
-//                           makes sure that writing into `other` does not change this one
+//     memory()              for written tensors, in a runtime where two may share memory
+//     keep_from(memory, op, name, other_name)  for tensors, in such a runtime: makes sure that
+//                           writing into the memory of another one does not change this one
 //     end_write()           for written tensors, after the kernel
 //   Result(call, position)
 //     allocate(sizes, ndim, dtype)   the result's memory
@@ -24,6 +25,7 @@
 #include <opsmith/detail/values.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -135,13 +137,86 @@ class CallContext {
 };
 
 // See `keep_from` above.
-template <typename Argument, typename Written>
-void keep_apart(Argument& argument, const Written& other, const char* op, const char* name,
+template <typename Argument, typename Other>
+void keep_apart(Argument& argument, const Other& other, const char* op, const char* name,
                 const char* other_name) {
-  if constexpr (requires { argument.keep_from(other, op, name, other_name); }) {
-    argument.keep_from(other, op, name, other_name);
+  if constexpr (requires { argument.keep_from(other.memory(), op, name, other_name); }) {
+    argument.keep_from(other.memory(), op, name, other_name);
   }
 }
+
+// A tensor argument, or a list of tensors, in a runtime whose tensors may have strides and share
+// memory. `Given` is a tensor of the runtime's, and a contiguous copy if the kernel needs it:
+//
+//   describe(written, view)    describes it; returns whether there is one
+//   require_writable(op, name, item, view)
+//   copy(written, view, name)  makes `view` describe a copy, unless it does so already
+//   give_back()                copies the elements of the copy, if there is one, to the original
+template <bool written, typename Given, bool is_list>
+class Tensors {
+ public:
+  explicit Tensors(Given given) : count_(1) { given_[0] = std::move(given); }
+  // Several tensors; a count of -1 stands for None.
+  template <typename Item>
+  Tensors(const Item* items, int64_t count)
+      : count_(count),
+        given_(std::make_unique<Given[]>(static_cast<size_t>(std::max<int64_t>(count, 0)))),
+        views_(std::make_unique<DLTensor[]>(static_cast<size_t>(std::max<int64_t>(count, 0)))) {
+    for (int64_t i = 0; i < count; ++i) given_[at(i)] = Given(items[i]);
+  }
+
+  auto raw() {
+    bool present = true;
+    for (int64_t i = 0; i < count_; ++i) {
+      present = given_[at(i)].describe(written, views_[at(i)]);
+      if (!present) views_[at(i)].ndim = -1;
+    }
+    if constexpr (is_list) {
+      return raw_tensors{count_, views_.get()};
+    } else {
+      if (!present) count_ = 0;
+      return present ? static_cast<const DLTensor*>(&views_[0]) : nullptr;
+    }
+  }
+  void make_contiguous(const char* name, uintptr_t alignment = 1) {
+    for (int64_t i = 0; i < count_; ++i) {
+      const DLTensor& view = views_[at(i)];
+      const bool aligned = reinterpret_cast<uintptr_t>(view.data) % alignment == 0;
+      if (!aligned || !is_contiguous(view)) copy(i, name);
+    }
+  }
+  // Copies tensors that are only read and lie in written memory; refuses written ones that do.
+  void keep_from(const Written& memory, const char* op, const char* name, const char* other_name) {
+    for (int64_t i = 0; i < count_; ++i) {
+      if constexpr (written) {
+        memory.require_apart(op, other_name, name, views_[at(i)], is_list ? i : -1);
+      } else if (memory.meets(views_[at(i)])) {
+        copy(i, name);
+      }
+    }
+  }
+  void begin_write(const char* op, const char* name) {
+    for (int64_t i = 0; i < count_; ++i) {
+      given_[at(i)].require_writable(op, name, is_list ? i : -1, views_[at(i)]);
+    }
+    memory_.begin(op, name, &views_[0], count_, is_list);
+  }
+  const Written& memory() const { return memory_; }
+  void end_write() {
+    for (int64_t i = 0; i < count_; ++i) given_[at(i)].give_back();
+  }
+
+ private:
+  static size_t at(int64_t i) { return static_cast<size_t>(i); }
+  void copy(int64_t i, const char* name) { given_[at(i)].copy(written, views_[at(i)], name); }
+
+  template <typename T>
+  using Several = std::conditional_t<is_list, std::unique_ptr<T[]>, std::array<T, 1>>;
+  int64_t count_;
+  Several<Given> given_;
+  Several<DLTensor> views_;
+  Written memory_;
+};
 
 template <typename Result>
 void require_allocated(const Result& result, const char* op, const char* name) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -169,8 +170,6 @@ class Spans {
     for (Span& one : spans_) one.reached = reached = std::max(reached, one.end);
   }
 
-  const DLTensor& tensor(int64_t item) const { return tensors_[item]; }
-
   // Returns whether the memory that a tensor spans meets that of one of these.
   bool meet(const DLTensor& tensor) const {
     bool found = false;
@@ -224,21 +223,46 @@ inline std::string item_name(const char* name, int64_t item) {
                         item_name(name, item),
                         "' are both written, but share memory. Pass a clone."));
 }
-inline void require_apart(const char* op, const char* name, const DLTensor& tensor, int64_t item,
-                          const char* other_name, const Spans& others) {
-  const int64_t other = others.first_shared(tensor);
-  if (other >= 0) refuse_shared(op, name, item, other_name, other);
-}
-// The same for the tensors of one list.
-inline void require_apart(const char* op, const char* name, const Spans& tensors, int64_t count) {
-  for (int64_t i = 1; i < count; ++i) {
-    const int64_t other = tensors.first_shared(tensors.tensor(i), i);
-    if (other >= 0) refuse_shared(op, name, i, name, other);
-  }
-}
 
-// Refuses to write into a tensor whose elements share memory.
-inline void require_own_elements(const char* op, const char* name, const DLTensor& tensor) {
+// The memory of an argument that a call writes: of a tensor, or of the tensors of a list.
+class Written {
+ public:
+  // Refuses two tensors of a list that share elements. The tensors outlive this object.
+  void begin(const char* op, const char* name, const DLTensor* tensors, int64_t count,
+             bool is_list) {
+    tensors_ = tensors;
+    count_ = count;
+    if (!is_list) return;
+    spans_.emplace(tensors, count);
+    for (int64_t i = 1; i < count; ++i) {
+      const int64_t other = spans_->first_shared(tensors[i], i);
+      if (other >= 0) refuse_shared(op, name, i, name, other);
+    }
+  }
+  // Whether the memory that another tensor spans meets that of one of these.
+  bool meets(const DLTensor& other) const {
+    return spans_ ? spans_->meet(other) : count_ > 0 && spans_meet(other, *tensors_);
+  }
+  // Refuses the call if another written tensor, an item of a list or -1, shares elements with one.
+  void require_apart(const char* op, const char* name, const char* other_name,
+                     const DLTensor& other, int64_t item) const {
+    if (spans_) {
+      const int64_t place = spans_->first_shared(other);
+      if (place >= 0) refuse_shared(op, other_name, item, name, place);
+    } else if (count_ > 0 && share_elements(other, *tensors_)) {
+      refuse_shared(op, other_name, item, name, -1);
+    }
+  }
+
+ private:
+  const DLTensor* tensors_ = nullptr;
+  int64_t count_ = 0;
+  std::optional<Spans> spans_;  // of a list: points into it
+};
+
+// Refuses to write into a tensor, an item of a list or -1, whose elements share memory.
+inline void require_own_elements(const char* op, const char* name, int64_t item,
+                                 const DLTensor& tensor) {
   if (!overlaps_itself(tensor)) return;
   std::string why = join("shape ", show(tensor.shape, tensor.ndim), " with strides ",
                          show(tensor.strides, tensor.ndim));
@@ -247,7 +271,7 @@ inline void require_own_elements(const char* op, const char* name, const DLTenso
       why = join("dimension ", i, " was expanded to ", tensor.shape[i]);
     }
   }
-  throw call_error(join(op, ": argument '", name,
+  throw call_error(join(op, ": argument '", item_name(name, item),
                         "' is written, but its elements share memory: ", why, ". Pass a clone."));
 }
 

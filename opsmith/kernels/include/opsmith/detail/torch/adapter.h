@@ -160,88 +160,43 @@ inline Handle allocate(const int64_t* sizes, int32_t ndim, DLDataType dtype, DLD
   return result;
 }
 
-// Whether a kernel can take the tensor as it is: contiguous, from a multiple of `alignment` on.
-inline bool is_ready(const DLTensor& view, uintptr_t alignment) {
-  return reinterpret_cast<uintptr_t>(view.data) % alignment == 0 && detail::is_contiguous(view);
-}
-
-// A contiguous copy of the argument `tensor`, which `view` describes from then on.
-inline Handle copied(AtenTensorHandle tensor, bool written, DLTensor& view, const char* name) {
-  Handle copy;
-  try {
-    copy = allocate(view.shape, view.ndim, view.dtype, view.device);
-  } catch (const std::exception& error) {
-    throw std::runtime_error(
-        detail::join("argument '", name, "' needs a contiguous copy: ", error.what()));
-  }
-  const NoGrad guard;
-  OPSMITH_SHIM(aoti_torch_copy_(copy.get(), tensor, 0));
-  describe(copy.get(), written, view);
-  return copy;
-}
-
-// Refuses to write into a tensor whose elements share memory, or whose storage has become too
-// small.
-inline void require_writable(const char* op, const char* name, AtenTensorHandle tensor,
-                             const DLTensor& view) {
-  detail::require_own_elements(op, name, view);
-  int64_t offset = 0;
-  int64_t bytes = 0;
-  OPSMITH_SHIM(aoti_torch_get_storage_offset(tensor, &offset));
-  OPSMITH_SHIM(aoti_torch_get_storage_size(tensor, &bytes));
-  if (!detail::is_within(view, offset, bytes)) [[unlikely]] {
-    throw call_error(detail::join(op, ": argument '", name,
-                                  "' has a storage that was resized to less than the tensor "
-                                  "takes."));
-  }
-}
-
-// A tensor argument: the caller's tensor, or none, and a contiguous copy if the kernel needs it.
-template <bool written>
-class TensorArgument {
+// A tensor of the caller's, or none, and a contiguous copy if the kernel needs it.
+class Given {
  public:
-  explicit TensorArgument(AtenTensorHandle tensor) : tensor_(tensor) {}
+  Given(AtenTensorHandle tensor = nullptr) : tensor_(tensor) {}
 
-  const DLTensor* raw() {
-    if (!is_defined(tensor_)) {
-      tensor_ = nullptr;
-      return nullptr;
-    }
-    describe(tensor_, written, view_);
-    return &view_;
+  bool describe(bool written, DLTensor& view) const {
+    if (!is_defined(tensor_)) return false;
+    aten::describe(tensor_, written, view);
+    return true;
   }
-  void make_contiguous(const char* name, uintptr_t alignment = 1) {
-    if (tensor_ == nullptr || copy_ || is_ready(view_, alignment)) return;
-    copy_ = copied(tensor_, written, view_, name);
-  }
-  // For a written tensor: whether the memory that another one spans meets that of this one.
-  bool meets(const DLTensor& other) const {
-    return tensor_ != nullptr && detail::spans_meet(other, view_);
-  }
-  // For a written tensor: refuses the call if another written one, an item of a list or -1, shares
-  // elements with it.
-  void require_apart(const char* op, const char* name, const char* other_name,
-                     const DLTensor& other, int64_t item) const {
-    if (tensor_ != nullptr && detail::share_elements(other, view_)) {
-      detail::refuse_shared(op, other_name, item, name, -1);
+  // Refuses a tensor whose elements share memory, or whose storage has become too small.
+  void require_writable(const char* op, const char* name, int64_t item,
+                        const DLTensor& view) const {
+    detail::require_own_elements(op, name, item, view);
+    int64_t offset = 0;
+    int64_t bytes = 0;
+    OPSMITH_SHIM(aoti_torch_get_storage_offset(tensor_, &offset));
+    OPSMITH_SHIM(aoti_torch_get_storage_size(tensor_, &bytes));
+    if (!detail::is_within(view, offset, bytes)) [[unlikely]] {
+      throw call_error(detail::join(op, ": argument '", detail::item_name(name, item),
+                                    "' has a storage that was resized to less than the tensor "
+                                    "takes."));
     }
   }
-  // Keeps the kernel from changing this tensor when it writes into another argument: copies this
-  // tensor if it is only read, and refuses the call if it is written as well.
-  template <typename Written>
-  void keep_from(const Written& other, const char* op, const char* name, const char* other_name) {
-    if (tensor_ == nullptr) return;
-    if constexpr (!written) {
-      if (!copy_ && other.meets(view_)) copy_ = copied(tensor_, written, view_, name);
-    } else {
-      other.require_apart(op, other_name, name, view_, -1);
+  void copy(bool written, DLTensor& view, const char* name) {
+    if (copy_) return;
+    try {
+      copy_ = allocate(view.shape, view.ndim, view.dtype, view.device);
+    } catch (const std::exception& error) {
+      throw std::runtime_error(
+          detail::join("argument '", name, "' needs a contiguous copy: ", error.what()));
     }
+    const NoGrad guard;
+    OPSMITH_SHIM(aoti_torch_copy_(copy_.get(), tensor_, 0));
+    aten::describe(copy_.get(), written, view);
   }
-  void begin_write(const char* op, const char* name) const {
-    if (tensor_ != nullptr) require_writable(op, name, tensor_, view_);
-  }
-  // Copies the values that the kernel wrote back into the caller's tensor.
-  void end_write() {
+  void give_back() const {
     if (!copy_) return;
     const NoGrad guard;
     OPSMITH_SHIM(aoti_torch_copy_(tensor_, copy_.get(), 0));
@@ -250,75 +205,12 @@ class TensorArgument {
  private:
   AtenTensorHandle tensor_;
   Handle copy_;
-  DLTensor view_;
 };
 
-// Several tensors of the caller; a count of -1 stands for None.
 template <bool written>
-class TensorListArgument {
- public:
-  TensorListArgument(const AtenTensorHandle* tensors, int64_t count)
-      : tensors_(tensors),
-        count_(count),
-        copies_(std::make_unique<Handle[]>(size())),
-        views_(std::make_unique<DLTensor[]>(size())) {}
-
-  raw_tensors raw() {
-    for (int64_t i = 0; i < count_; ++i) {
-      if (is_defined(tensors_[i])) {
-        describe(tensors_[i], written, views_[i]);
-      } else {
-        views_[i].ndim = -1;
-      }
-    }
-    return {count_, views_.get()};
-  }
-  void make_contiguous(const char* name, uintptr_t alignment = 1) {
-    for (int64_t i = 0; i < count_; ++i) {
-      if (!copies_[i] && !is_ready(views_[i], alignment)) {
-        copies_[i] = copied(tensors_[i], written, views_[i], name);
-      }
-    }
-  }
-  // These do what those of TensorArgument do, for each tensor.
-  bool meets(const DLTensor& other) const { return spans_->meet(other); }
-  void require_apart(const char* op, const char* name, const char* other_name,
-                     const DLTensor& other, int64_t item) const {
-    detail::require_apart(op, other_name, other, item, name, *spans_);
-  }
-  template <typename Written>
-  void keep_from(const Written& other, const char* op, const char* name, const char* other_name) {
-    for (int64_t i = 0; i < count_; ++i) {
-      if constexpr (written) {
-        other.require_apart(op, other_name, name, views_[i], i);
-      } else if (!copies_[i] && other.meets(views_[i])) {
-        copies_[i] = copied(tensors_[i], written, views_[i], name);
-      }
-    }
-  }
-  void begin_write(const char* op, const char* name) {
-    for (int64_t i = 0; i < count_; ++i) {
-      require_writable(op, detail::item_name(name, i).c_str(), tensors_[i], views_[i]);
-    }
-    spans_.emplace(views_.get(), count_);
-    detail::require_apart(op, name, *spans_, count_);
-  }
-  void end_write() {
-    const NoGrad guard;
-    for (int64_t i = 0; i < count_; ++i) {
-      if (copies_[i]) OPSMITH_SHIM(aoti_torch_copy_(tensors_[i], copies_[i].get(), 0));
-    }
-  }
-
- private:
-  size_t size() const { return static_cast<size_t>(std::max<int64_t>(count_, 0)); }
-
-  const AtenTensorHandle* tensors_;
-  int64_t count_;
-  std::unique_ptr<Handle[]> copies_;
-  std::unique_ptr<DLTensor[]> views_;
-  std::optional<detail::Spans> spans_;  // of written tensors, from begin_write on
-};
+using TensorArgument = detail::Tensors<written, Given, false>;
+template <bool written>
+using TensorListArgument = detail::Tensors<written, Given, true>;
 
 // The Context of one call in PyTorch.
 class Call : public detail::CallContext {

@@ -6,8 +6,6 @@
 #include <opsmith/hosted/copy.h>
 #include <opsmith/hosted/host.h>
 
-#include <optional>
-
 namespace opsmith::hosted {
 
 // The error of a kernel that failed. Other errors mean that an argument does not fit.
@@ -42,122 +40,54 @@ class Argument {
   const opsmith_argument& given_;
 };
 
-template <>
-class Argument<const DLTensor*> {
+// A tensor of the caller's, or none, and a contiguous copy if the kernel needs it.
+class Given {
  public:
-  explicit Argument(const opsmith_argument& given) : given_(detail::items<DLTensor>(given)) {}
+  explicit Given(const DLTensor* tensor = nullptr) : tensor_(tensor) {}
+  explicit Given(const DLTensor& tensor) : tensor_(&tensor) {}
 
-  const DLTensor* raw() {
-    if (given_ == nullptr) return nullptr;
-    view_ = *given_;
-    return &view_;
+  bool describe(bool, DLTensor& view) const {
+    if (tensor_ != nullptr) view = *tensor_;
+    return tensor_ != nullptr;
   }
-  void make_contiguous(const char* name) {
-    if (given_ != nullptr && !detail::is_contiguous(view_)) copy_.take(view_, name);
+  void require_writable(const char* op, const char* name, int64_t item,
+                        const DLTensor& view) const {
+    detail::require_own_elements(op, name, item, view);
   }
-  // Copies this argument, which is only read, if it overlaps one that is written.
-  template <typename Written>
-  void keep_from(const Written& other, const char*, const char* name, const char*) {
-    if (given_ != nullptr && other.meets(view_)) copy_.take(view_, name);
-  }
+  void copy(bool, DLTensor& view, const char* name) { copy_.take(view, name); }
+  void give_back() const { copy_.give(*tensor_); }
 
- protected:
-  const DLTensor* given_;
-  DLTensor view_{};
+ private:
+  const DLTensor* tensor_;
   Copy copy_;
 };
 
 template <>
-class Argument<DLTensor*> : public Argument<const DLTensor*> {
+class Argument<const DLTensor*> : public detail::Tensors<false, Given, false> {
  public:
-  using Argument<const DLTensor*>::Argument;
-
-  void begin_write(const char* op, const char* name) const {
-    if (given_ != nullptr) detail::require_own_elements(op, name, *given_);
-  }
-  // Returns whether the memory that another tensor spans meets that of this one.
-  bool meets(const DLTensor& other) const {
-    return given_ != nullptr && detail::spans_meet(other, view_);
-  }
-  // Refuses the call if another written tensor, an item of a list or -1, shares elements with it.
-  void require_apart(const char* op, const char* name, const char* other_name,
-                     const DLTensor& other, int64_t item) const {
-    if (given_ != nullptr && detail::share_elements(other, view_)) {
-      detail::refuse_shared(op, other_name, item, name, -1);
-    }
-  }
-  template <typename Written>
-  void keep_from(const Written& other, const char* op, const char* name,
-                 const char* other_name) const {
-    if (given_ != nullptr) other.require_apart(op, other_name, name, view_, -1);
-  }
-  void end_write() const {
-    if (given_ != nullptr) copy_.give(*given_);
-  }
+  explicit Argument(const opsmith_argument& given)
+      : Tensors(Given(detail::items<DLTensor>(given))) {}
 };
 
 template <>
-class Argument<raw_tensors> {
+class Argument<DLTensor*> : public detail::Tensors<true, Given, false> {
  public:
   explicit Argument(const opsmith_argument& given)
-      : count_(given.count),
-        views_(detail::items<DLTensor>(given), detail::items<DLTensor>(given) + size()),
-        copies_(size()) {}
-
-  raw_tensors raw() const { return {count_, views_.data()}; }
-  void make_contiguous(const char* name) {
-    for (size_t i = 0; i < size(); ++i) {
-      if (!detail::is_contiguous(views_[i])) copies_[i].take(views_[i], name);
-    }
-  }
-  template <typename Written>
-  void keep_from(const Written& other, const char*, const char* name, const char*) {
-    for (size_t i = 0; i < size(); ++i) {
-      if (other.meets(views_[i])) copies_[i].take(views_[i], name);
-    }
-  }
-
- protected:
-  size_t size() const { return static_cast<size_t>(std::max<int64_t>(count_, 0)); }
-
-  int64_t count_;
-  std::vector<DLTensor> views_;
-  std::vector<Copy> copies_;
+      : Tensors(Given(detail::items<DLTensor>(given))) {}
 };
 
-// A list of arrays that are written; its functions do what those of an array do, for each.
 template <>
-class Argument<written_tensors> : public Argument<raw_tensors> {
+class Argument<raw_tensors> : public detail::Tensors<false, Given, true> {
  public:
   explicit Argument(const opsmith_argument& given)
-      : Argument<raw_tensors>(given), given_(detail::items<DLTensor>(given)) {}
+      : Tensors(detail::items<DLTensor>(given), given.count) {}
+};
 
-  void begin_write(const char* op, const char* name) {
-    for (int64_t i = 0; i < count_; ++i) {
-      detail::require_own_elements(op, detail::item_name(name, i).c_str(), given_[i]);
-    }
-    spans_.emplace(given_, count_);
-    detail::require_apart(op, name, *spans_, count_);
-  }
-  bool meets(const DLTensor& other) const { return spans_->meet(other); }
-  void require_apart(const char* op, const char* name, const char* other_name,
-                     const DLTensor& other, int64_t item) const {
-    detail::require_apart(op, other_name, other, item, name, *spans_);
-  }
-  template <typename Written>
-  void keep_from(const Written& other, const char* op, const char* name,
-                 const char* other_name) const {
-    for (int64_t i = 0; i < count_; ++i) {
-      other.require_apart(op, other_name, name, given_[i], i);
-    }
-  }
-  void end_write() const {
-    for (size_t i = 0; i < size(); ++i) copies_[i].give(given_[i]);
-  }
-
- private:
-  const DLTensor* given_;
-  std::optional<detail::Spans> spans_;  // from begin_write on
+template <>
+class Argument<written_tensors> : public detail::Tensors<true, Given, true> {
+ public:
+  explicit Argument(const opsmith_argument& given)
+      : Tensors(detail::items<DLTensor>(given), given.count) {}
 };
 
 // The Context of one call, with the host's threads and its machine's memory.
