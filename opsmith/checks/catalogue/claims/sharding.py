@@ -277,7 +277,7 @@ class _OneCase:
         what: str,
     ) -> None:
         from opsmith.checks.ranks.planned_moves import planned_moves
-        from opsmith.operators.dispatch.ranks.sharding_plan import chosen_rules
+        from opsmith.operators.dispatch.ranks.sharding_rules import chosen_rules
 
         signature = self.case.signature
         whole = self.case.make(HOST)

@@ -99,7 +99,7 @@ def call_on_parts(operator: Operator, args: Sequence[object], kwargs: Arguments)
         ArgumentError: an argument does not fit, is a plain tensor, or is on another mesh.
     """
     from opsmith.operators.dispatch.fake import check_size
-    from opsmith.operators.dispatch.ranks.sharding_plan import chosen_rules
+    from opsmith.operators.dispatch.ranks.sharding_rules import chosen_rules
 
     signature = operator.signature
     arguments = operator.arguments(tuple(args), kwargs)
