@@ -217,10 +217,11 @@ class ValidationCode:
             lines.append(f"concrete_dtype(where, tensor, {dtype(type_.dtypes.names[0])});")
         else:
             variable = self.signature.dtype_variables[position]
-            function = "complex_dtype" if variable.is_complex(type_.dtypes) else "chosen_dtype"
             expected = quote(variable.expected(type_.dtypes))
+            is_complex = str(variable.is_complex(type_.dtypes)).lower()
             lines.append(
-                f"{function}(where, tensor, {position}, variables[{position}], {expected});"
+                f"chosen_dtype(where, tensor, {position}, variables[{position}], {expected}, "
+                f"{is_complex});"
             )
         constant = f"{parameter.name}_type"
         at_least = "true" if type_.shape.variadic is not None else "false"

@@ -103,30 +103,20 @@ class Binder {
       wrong_dtype(where, tensor, dtype_name(expected));
   }
 
-  // Binds dtype variable `index`, or compares the dtype with the bound one.
+  // Binds dtype variable `index`, or compares the dtype with the bound one. For a complex tensor
+  // the variable is the real dtype of its precision.
   OPSMITH_INLINE void chosen_dtype(Where where, const DLTensor& tensor, int index,
-                                   const DtypeVariable& variable, const char* expected) {
+                                   const DtypeVariable& variable, const char* expected,
+                                   bool is_complex) {
+    const DLDataType given = is_complex ? real_dtype(tensor.dtype) : tensor.dtype;
+    DLDataType& bound = dtypes_[index];
     if (dtypes_by_[index].name == nullptr) {
-      if ((variable.bits >> dtype_bit(tensor.dtype) & 1) == 0) [[unlikely]]
+      if ((variable.bits >> dtype_bit(given) & 1) == 0) [[unlikely]]
         wrong_dtype(where, tensor, expected, "one of ");
-      dtypes_[index] = tensor.dtype;
+      bound = given;
       dtypes_by_[index] = where;
-    } else if (dtype_key(tensor.dtype) != dtype_key(dtypes_[index])) [[unlikely]] {
-      other_dtype(where, tensor, index, dtypes_[index], variable);
-    }
-  }
-
-  // The same for a complex tensor, where the variable is the real dtype of its precision.
-  OPSMITH_INLINE void complex_dtype(Where where, const DLTensor& tensor, int index,
-                                    const DtypeVariable& variable, const char* expected) {
-    const DLDataType real = real_dtype(tensor.dtype);
-    if (dtypes_by_[index].name == nullptr) {
-      if ((variable.bits >> dtype_bit(real) & 1) == 0) [[unlikely]]
-        wrong_dtype(where, tensor, expected, "one of ");
-      dtypes_[index] = real;
-      dtypes_by_[index] = where;
-    } else if (dtype_key(real) != dtype_key(dtypes_[index])) [[unlikely]] {
-      other_dtype(where, tensor, index, detail::complex_dtype(dtypes_[index]), variable);
+    } else if (dtype_key(given) != dtype_key(bound)) [[unlikely]] {
+      other_dtype(where, tensor, index, is_complex ? complex_dtype(bound) : bound, variable);
     }
   }
 
