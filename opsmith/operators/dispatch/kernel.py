@@ -97,17 +97,13 @@ class PythonKernel:
     function: Callable[..., Value]
     ran: int = 0
     source: ClassVar[None] = None
+    entry: ClassVar[kernels.KernelSource | None] = None
     dissolves: ClassVar[bool] = False
 
     @property
     def calls(self) -> int:
         """Return how often the function ran in this process."""
         return self.ran
-
-    @property
-    def entry(self) -> None:
-        """Return `None`: only Python can call the kernel."""
-        return None
 
     @property
     def dtypes(self) -> tuple[str, ...]:
