@@ -9,8 +9,8 @@ import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rich.table import Table
@@ -123,51 +123,45 @@ def _torch() -> Finding:
 
 def _host_compiler() -> Finding:
     """Find the C++ compiler that kernels are built with, and compile a C++20 program with it."""
-    used_for = "C++ kernels"
-    try:
-        compiler = compilers.find_compiler(used_for)
-    except MissingDependencyError as error:
-        return Finding("C++ compiler", False, True, "", used_for, "", _remedy(error, used_for))
-    version = _first_version(compiler.version)
+    found = _program("C++ compiler", True, "C++ kernels", compilers.find_compiler)
+    if not found.ok:
+        return found
     with scratch_folder("doctor") as folder:
         source = Path(folder, "probe.cpp")
         source.write_text(_PROBE_SOURCE)
-        command = [compiler.path, "-std=c++20", str(source), "-o", str(source.with_suffix(""))]
+        command = [found.note, "-std=c++20", str(source), "-o", str(source.with_suffix(""))]
         tried = subprocess.run(command, capture_output=True, text=True, check=False)
     if tried.returncode != 0:
-        note = f"{compiler.path} does not compile C++20: {_first_line(tried.stderr)}"
+        note = f"{found.note} does not compile C++20: {_first_line(tried.stderr)}"
         remedy = "install g++ 11 or newer, or clang 14 or newer, or set CXX"
-        return Finding("C++ compiler", False, True, version, used_for, note, remedy)
-    return Finding("C++ compiler", True, True, version, used_for, compiler.path)
+        return replace(found, ok=False, note=note, remedy=remedy)
+    return found
 
 
 def _tool(name: str) -> Finding:
-    used_for = "building kernels"
-    try:
+    def find(used_for: str) -> compilers.Compiler:
         path = compilers.executable(name, used_for)
-        version = _first_version(compilers.tool_version(path, used_for))
-    except MissingDependencyError as error:
-        return Finding(name, False, True, "", used_for, "", _remedy(error, used_for))
-    return Finding(name, True, True, version, used_for, path)
+        return compilers.Compiler(path, compilers.tool_version(path, used_for))
+
+    return _program(name, True, "building kernels", find)
 
 
 def _compilers() -> Iterator[Finding]:
     """Look for the compilers that only one kernel language needs."""
     for language in languages():
-        used_for = f"{language.name} kernels"
         for name, find in language.compilers.items():
-            try:
-                compiler = find(used_for)
-            except MissingDependencyError as error:
-                yield Finding(name, False, False, "", used_for, "", _remedy(error, used_for))
-            else:
-                version = _first_version(compiler.version)
-                yield Finding(name, True, False, version, used_for, compiler.path)
+            yield _program(name, False, f"{language.name} kernels", find)
 
 
-def _remedy(error: MissingDependencyError, used_for: str) -> str:
-    """Return the message of `error` without its purpose, which has a column of its own."""
-    return str(error).removeprefix(f"{used_for}: ")
+def _program(
+    name: str, essential: bool, used_for: str, find: Callable[[str], compilers.Compiler]
+) -> Finding:
+    try:
+        found = find(used_for)
+    except MissingDependencyError as error:
+        remedy = str(error).removeprefix(f"{used_for}: ")  # which has a column of its own
+        return Finding(name, False, essential, "", used_for, "", remedy)
+    return Finding(name, True, essential, _first_version(found.version), used_for, found.path)
 
 
 def _devices() -> Iterator[Finding]:
