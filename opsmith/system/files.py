@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import re
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -40,8 +39,6 @@ def cache_folder() -> Path:
     try:
         if chosen:
             return Path(chosen).expanduser().absolute()  # compilers work in other folders
-        if sys.platform == "darwin":
-            return Path.home() / "Library" / "Caches" / "opsmith"
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "opsmith"
     except RuntimeError as error:
         where = f"OPSMITH_CACHE is {chosen!r}" if chosen else "HOME is not set"

@@ -415,6 +415,5 @@ def printable(text: str, most: int = 1 << 16) -> str:
 
 def _widen(pipe: int) -> None:
     """Enlarge a pipe, if the system allows it, so that writing blocks later."""
-    if hasattr(fcntl, "F_SETPIPE_SZ"):
-        with contextlib.suppress(OSError):
-            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
