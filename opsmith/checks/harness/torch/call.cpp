@@ -5,6 +5,7 @@
 #include <ATen/ops/from_blob.h>
 #include <emulated/runtime.h>
 #include <emulated/vast.h>
+#include <opsmith/detail/torch/adapter.h>
 #include <opsmith/harness_torch.h>
 #include <torch/library.h>
 
@@ -20,31 +21,15 @@ namespace opsmith::harness {
 
 namespace {
 
-struct Dtype {
-  uint8_t code, bits;
-  at::ScalarType type;
-};
-constexpr Dtype dtypes[] = {
-    {6, 8, at::kBool},           {1, 8, at::kByte},          {0, 8, at::kChar},
-    {0, 16, at::kShort},         {0, 32, at::kInt},          {0, 64, at::kLong},
-    {2, 16, at::kHalf},          {4, 16, at::kBFloat16},     {2, 32, at::kFloat},
-    {2, 64, at::kDouble},        {5, 64, at::kComplexFloat}, {5, 128, at::kComplexDouble},
-    {10, 8, at::kFloat8_e4m3fn}, {12, 8, at::kFloat8_e5m2},  {1, 16, at::kUInt16},
-    {1, 32, at::kUInt32},        {1, 64, at::kUInt64}};
-
 at::ScalarType dtype_of(DLDataType dtype) {
-  for (const Dtype& one : dtypes) {
-    if (one.code == dtype.code && one.bits == dtype.bits) return one.type;
-  }
-  TORCH_CHECK(false, "PyTorch has no dtype of code ", int{dtype.code}, " and ", int{dtype.bits},
-              " bits");
+  return static_cast<at::ScalarType>(aten::numbers().torch_dtype(dtype));
 }
 
 DLDataType dtype_of(at::ScalarType type) {
-  for (const Dtype& one : dtypes) {
-    if (one.type == type) return {one.code, one.bits, 1};
-  }
-  TORCH_CHECK(false, "a result of dtype ", type, ", which the checks do not read");
+  const DLDataType dtype = aten::numbers().dtypes[static_cast<size_t>(type)];
+  TORCH_CHECK(detail::dtype_bit(dtype) < 31, "a result of dtype ", type,
+              ", which the checks do not read");
+  return dtype;
 }
 
 at::Tensor tensor_of(const DLTensor& given) {
