@@ -92,7 +92,7 @@ class Registration:
         self, key: str, function: Callable[..., object], *, with_keyset: bool = False
     ) -> None:
         """Make `function` the kernel at `key`, in place of an earlier one."""
-        self._withdraw(key)
+        self.withdraw_kernel(key)
         library = Library(self.signature.namespace, "FRAGMENT")
         library.impl(self.signature.name, function, key, with_keyset=with_keyset)
         self._libraries[key] = library
@@ -163,7 +163,7 @@ class Registration:
 
     def fake(self, function: Callable[..., object]) -> None:
         """Make `function` the fake kernel."""
-        self._withdraw("fake")
+        self.withdraw_kernel("fake")
         # torch looks up the calling module; without this entry, inspect searches all loaded
         # modules.
         inspect.modulesbyfile.setdefault(os.path.abspath(__file__), __name__)
@@ -175,7 +175,7 @@ class Registration:
 
     def vmap(self, function: Callable[..., object]) -> None:
         """Make `function` the batching rule."""
-        self._withdraw("vmap")
+        self.withdraw_kernel("vmap")
         library = _BatchingLibrary(self.signature)
         torch.library.register_vmap(self.signature.qualname, function, lib=library)
         self._libraries["vmap"] = library
@@ -183,7 +183,7 @@ class Registration:
     def torch_dispatch(self, kind: type, function: Callable[..., object]) -> None:
         """Make `function` the implementation for a ``__torch_dispatch__`` class."""
         key = _dispatch_of(kind)
-        self._withdraw(key)
+        self.withdraw_kernel(key)
         library = Library(self.signature.namespace, "FRAGMENT")
         torch.library.register_torch_dispatch(self.signature.qualname, kind, function, lib=library)
         self._libraries[key] = library
@@ -194,7 +194,7 @@ class Registration:
 
     def withdraw_torch_dispatch(self, kind: type) -> None:
         """Undo the implementation for a ``__torch_dispatch__`` class."""
-        self._withdraw(_dispatch_of(kind))
+        self.withdraw_kernel(_dispatch_of(kind))
 
     def autograd(self, operator: Operator) -> None:
         """Register the kernels for derivatives and for version counters of written tensors."""
@@ -206,7 +206,7 @@ class Registration:
                 "ADInplaceOrView", autograd.increment_versions(operator), with_keyset=True
             )
             for key in LAZY_KEYS:
-                self.implement(key, _resolving_kernel(operator))
+                self.implement(key, late(functools.partial(_resolving_kernel, operator)))
 
     def native_autograd(self, operator: RegisteredOperator) -> None:
         """Let calls pass the autograd keys without entering Python.
@@ -224,7 +224,7 @@ class Registration:
         if opened is None:
             return
         for key in ("Autograd", "ADInplaceOrView"):
-            self._withdraw(key)
+            self.withdraw_kernel(key)
         derivative = autograd.derivative_kernel(operator)
         self._gate = autograd_gate.Gate(
             opened, self.signature, derivative, declared if recorder else None
@@ -255,25 +255,19 @@ class Registration:
         """Undo all registrations."""
         for key in [*self._libraries, *self._native]:
             if key != "define":
-                self._withdraw(key)
-        for gate in (self._gate, self._out_gate):
+                self.withdraw_kernel(key)
+        for gate in (self._gate, self._out_gate, self._argument_gate):
             if gate is not None:
                 gate.close()
-        self._gate = self._out_gate = None
-        if self._argument_gate is not None:
-            self._argument_gate.close()
-            self._argument_gate = None
-        self._withdraw("define")
+        self._gate = self._out_gate = self._argument_gate = None
+        self.withdraw_kernel("define")
 
     def implements(self, key: str) -> bool:
         """Return whether a kernel is registered at `key`."""
         return key in self._libraries or key in self._native
 
     def withdraw_kernel(self, key: str) -> None:
-        """Undo the registration of the kernel at `key`."""
-        self._withdraw(key)
-
-    def _withdraw(self, key: str) -> None:
+        """Undo the registration of the kernel at `key`, or of another part of this name."""
         library = self._libraries.pop(key, None)
         if library is not None:
             destroy(library)
@@ -363,16 +357,12 @@ class _BatchingLibrary(Library):
         return super().impl(op_name, kernel, *args, **kwargs)
 
 
-def _resolving_kernel(operator: Operator) -> Callable[..., Value]:
-    """Return the kernel of a mutating operator at `_LAZY_KEYS`.
+def _resolving_kernel(operator: Operator) -> Callable[..., object]:
+    """Return the kernel of a mutating operator at `LAZY_KEYS`.
 
     PyTorch's own kernel there copies what was written from the operator's first result. If the
     operator has no result, it reads past the end of the results.
     """
-    return late(lambda: _resolving_lazily(operator))
-
-
-def _resolving_lazily(operator: Operator) -> Callable[..., object]:
     from opsmith.operators.core.overlap import keep_apart
     from opsmith.operators.core.validation import Validator
 
