@@ -75,8 +75,7 @@ def twin(operator: Operator, *, traced: bool = False) -> OpOverload:
         def call(*args: object, **kwargs: object) -> object:
             arguments = operator.arguments(args, kwargs)
             positional, keywords = operator.split(decode(operator, arguments))
-            results = run(*positional, **keywords)
-            return results[0] if len(results) == 1 else results
+            return run(*positional, **keywords)
 
         library.impl(name, call, "CompositeExplicitAutograd")
         torch.library.register_fake(pure.qualname, call, lib=library)
@@ -130,17 +129,16 @@ def _type_of(parameter: Parameter) -> TensorType | TensorListType:
     return parameter.type
 
 
-def functional(
-    operator: Operator, function: Callable[..., Value]
-) -> Callable[..., tuple[object, ...]]:
+def functional(operator: Operator, function: Callable[..., Value]) -> Callable[..., object]:
     """Wrap `function`, which mutates, so that it returns results and new contents instead.
 
-    The new contents of a list are a list; an absent tensor has an empty one in its place.
+    Several are a tuple. The new contents of a list are a list; an absent tensor has an empty one in
+    its place.
     """
     mutated = [parameter.name for parameter in operator.signature.mutated]
     clone = functools.partial(torch.clone, memory_format=torch.contiguous_format)
 
-    def run(*args: object, **kwargs: object) -> tuple[object, ...]:
+    def run(*args: object, **kwargs: object) -> object:
         arguments = operator.arguments(args, kwargs)
         for name in mutated:
             arguments[name] = map_tensors(arguments[name], clone)
@@ -150,7 +148,8 @@ def functional(
         if isinstance(results, Tensor):
             results = (results,)
         written = (arguments[name] for name in mutated)
-        return (*results, *(torch.empty(0) if one is None else one for one in written))
+        made = (*results, *(torch.empty(0) if one is None else one for one in written))
+        return made[0] if len(made) == 1 else made
 
     return run
 

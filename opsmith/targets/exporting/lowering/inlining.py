@@ -134,18 +134,10 @@ def _decomposed(
     for operator in operators:
         reference = operator.reference
         if operator.signature.mutated:
-            reference = _results(functional(operator, reference))
+            reference = functional(operator, reference)
         table[overload_of(operator)] = _traceable(operator, reference, twins, assumptions)
     decomposed: ExportedProgram = program.run_decompositions(table)
     return decomposed
-
-
-def _results(function: Callable[..., Value]) -> Callable[..., object]:
-    def run(*args: object, **kwargs: object) -> object:
-        results = function(*args, **kwargs)
-        return results[0] if len(results) == 1 else results
-
-    return run
 
 
 def _traceable(
