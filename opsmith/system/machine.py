@@ -12,7 +12,8 @@ from pathlib import Path
 
 from opsmith.errors import ArtifactError
 
-_CPUINFO = Path("/proc/cpuinfo")
+#: The file in which Linux describes the processor.
+CPUINFO = Path("/proc/cpuinfo")
 
 #: The instruction sets that -march=native may use, in Linux's spelling: x86, then Arm.
 _EXTENSIONS = {
@@ -49,9 +50,9 @@ def platform_name() -> str:
     return f"{platform.system()}-{platform.machine()}"
 
 
-def features(cpuinfo: Path = _CPUINFO) -> list[str]:
+def features() -> list[str]:
     """Return the instruction sets of this processor, sorted; empty if they are unknown."""
-    for key, words in _listed(cpuinfo):
+    for key, words in _listed():
         return sorted({word for word in words if re.fullmatch(_EXTENSIONS[key], word)})
     return []
 
@@ -66,14 +67,7 @@ def needed(chosen: str | None = None) -> list[str]:
     return features() if chosen == "native" else sorted(_LEVELS.get(chosen, ()))
 
 
-def require(
-    what: str,
-    built_for: str,
-    here: str,
-    needs: Iterable[str],
-    remedy: str,
-    cpuinfo: Path = _CPUINFO,
-) -> None:
+def require(what: str, built_for: str, here: str, needs: Iterable[str], remedy: str) -> None:
     """Refuse compiled code that uses instructions that this processor does not have.
 
     Args:
@@ -82,14 +76,13 @@ def require(
         here: this machine, in the form of `built_for`.
         needs: the result of `needed` on the machine that compiled the code.
         remedy: the advice that the message gives.
-        cpuinfo: the file in which Linux describes the processor.
 
     Raises:
         ArtifactError: naming the missing instruction sets.
     """
     if built_for != here:
         raise ArtifactError(f"{what} compiled for {built_for}, this machine is {here}. {remedy}.")
-    lacking_here = lacking(needs, cpuinfo)
+    lacking_here = lacking(needs)
     if lacking_here:
         raise ArtifactError(
             f"{what} compiled for a processor with {', '.join(lacking_here)}, which this one "
@@ -98,16 +91,16 @@ def require(
         )
 
 
-def lacking(needs: Iterable[str], cpuinfo: Path = _CPUINFO) -> list[str]:
+def lacking(needs: Iterable[str]) -> list[str]:
     """Return the missing instruction sets, sorted; empty if the processor is unknown."""
-    return [word for _, words in _listed(cpuinfo) for word in sorted(set(needs).difference(words))]
+    return [word for _, words in _listed() for word in sorted(set(needs).difference(words))]
 
 
 @cache
 def processor() -> str:
     """Return a key for what ``-march=native`` depends on: the architecture and the processor."""
     try:
-        first = _CPUINFO.read_text().split("\n\n")[0]
+        first = CPUINFO.read_text().split("\n\n")[0]
     except OSError:
         first = platform.processor()
     telling = ("flags", "Features", "model name", "cpu family", "CPU part")
@@ -116,10 +109,10 @@ def processor() -> str:
     return f"{platform.machine()}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def _listed(cpuinfo: Path) -> Iterator[tuple[str, list[str]]]:
+def _listed() -> Iterator[tuple[str, list[str]]]:
     """Yield the key and the words of the first processor's line of features, if it is found."""
     try:
-        lines = cpuinfo.read_text().splitlines()
+        lines = CPUINFO.read_text().splitlines()
     except OSError:
         return
     for line in lines:

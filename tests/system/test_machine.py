@@ -16,9 +16,11 @@ ARM = (
 )
 
 
-def cpuinfo(folder: Path, text: str) -> Path:
-    (folder / "cpuinfo").write_text(text)
-    return folder / "cpuinfo"
+@pytest.fixture
+def cpuinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that describes the processor; it does not exist yet."""
+    monkeypatch.setattr(machine, "CPUINFO", tmp_path / "cpuinfo")
+    return tmp_path / "cpuinfo"
 
 
 @pytest.mark.parametrize(
@@ -30,13 +32,15 @@ def cpuinfo(folder: Path, text: str) -> Path:
     ],
 )
 def test_features_are_those_that_a_compiler_may_use(
-    tmp_path: Path, text: str, expected: list[str]
+    cpuinfo: Path, text: str, expected: list[str]
 ) -> None:
-    assert machine.features(cpuinfo(tmp_path, text)) == expected
+    cpuinfo.write_text(text)
+    assert machine.features() == expected
 
 
-def test_a_system_that_does_not_say_has_no_features(tmp_path: Path) -> None:
-    assert machine.features(tmp_path / "nothing") == []
+@pytest.mark.usefixtures("cpuinfo")
+def test_a_system_that_does_not_say_has_no_features() -> None:
+    assert machine.features() == []
 
 
 def test_native_code_needs_what_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,20 +66,20 @@ def test_code_for_older_processors_needs_less(
     assert bool(features) == bool(needed)
 
 
-def require(built_for: str, needs: list[str], path: Path) -> None:
-    machine.require("dist was", built_for, "Linux-here", needs, "Export it here", path)
+def require(built_for: str, needs: list[str]) -> None:
+    machine.require("dist was", built_for, "Linux-here", needs, "Export it here")
 
 
-def test_code_for_another_machine_is_refused(tmp_path: Path) -> None:
-    path = cpuinfo(tmp_path, ARM)
-    require("Linux-here", ["sve", "evtstrm"], path)
+def test_code_for_another_machine_is_refused(cpuinfo: Path) -> None:
+    cpuinfo.write_text(ARM)
+    require("Linux-here", ["sve", "evtstrm"])
     with pytest.raises(ArtifactError) as raised:
-        require("Linux-m68k", [], path)
+        require("Linux-m68k", [])
     assert str(raised.value) == (
         "dist was compiled for Linux-m68k, this machine is Linux-here. Export it here."
     )
     with pytest.raises(ArtifactError) as raised:
-        require("Linux-here", ["sve", "sme", "sve2"], path)
+        require("Linux-here", ["sve", "sme", "sve2"])
     assert str(raised.value) == (
         "dist was compiled for a processor with sme, sve2, which this one lacks. Export it here, "
         "or with OPSMITH_ARCH set to a level that both processors have, as in "
@@ -83,9 +87,8 @@ def test_code_for_another_machine_is_refused(tmp_path: Path) -> None:
     )
 
 
-def test_a_processor_that_is_not_described_is_believed(tmp_path: Path) -> None:
-    path = tmp_path / "cpuinfo"
-    require("Linux-here", ["sme"], path)
-    path.write_text(ARM)
+def test_a_processor_that_is_not_described_is_believed(cpuinfo: Path) -> None:
+    require("Linux-here", ["sme"])
+    cpuinfo.write_text(ARM)
     with pytest.raises(ArtifactError, match="with sme, which this one lacks"):
-        require("Linux-here", ["sme"], path)
+        require("Linux-here", ["sme"])
