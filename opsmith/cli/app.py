@@ -162,10 +162,14 @@ def new(
 
     unknown = None
     if package:
-        folder = new_operator.write_package(new_operator.parse_package(name), parent)
+        wanted = new_operator.parse_package(name)
+        folder = parent / wanted.namespace
+        new_operator.write("package", wanted, folder)
         hint = f"pip install --no-build-isolation -e {folder}  &&  opsmith wheel {folder}"
     else:
-        folder = new_operator.write(new_operator.parse_name(name), parent)
+        wanted = new_operator.parse_name(name)
+        folder = parent / wanted.name
+        new_operator.write("operator", wanted, folder)
         unknown = new_operator.write_compile_commands(folder)
         hint = f"opsmith check {folder / folder.name}.py"
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):

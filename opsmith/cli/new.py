@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from opsmith.errors import OpsmithError
 
@@ -82,21 +83,12 @@ def parse_package(text: str) -> OperatorName:
     return parse_name(text if "::" in text else f"{text}::{_DEFAULT_OPERATOR}")
 
 
-def write(name: OperatorName, parent: Path) -> Path:
-    """Write the folder `parent/<name>` with one operator, and return it.
+def write(kind: Literal["operator", "package"], name: OperatorName, folder: Path) -> None:
+    """Write a folder with one operator, or with a package that becomes a wheel.
 
     Raises:
         NewError: the folder exists already, or cannot be made.
     """
-    return _write("operator", name, parent / name.name)
-
-
-def write_package(name: OperatorName, parent: Path) -> Path:
-    """Write the folder `parent/<namespace>` with a package that becomes a wheel, and return it."""
-    return _write("package", name, parent / name.namespace)
-
-
-def _write(kind: str, name: OperatorName, folder: Path) -> Path:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -118,7 +110,6 @@ def _write(kind: str, name: OperatorName, folder: Path) -> Path:
         written.parent.mkdir(parents=True, exist_ok=True)
         text = environment.get_template(template).render(ns=name.namespace, name=name.name)
         written.write_text(text, encoding="utf-8")
-    return folder
 
 
 def write_compile_commands(folder: Path) -> str | None:
