@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -396,14 +395,14 @@ def _check_expressions(
                 f"{artifact.folder}: input {spec.name!r} does not fit {spec.type}: dimension "
                 f"{axis} ({expected}) is {size}"
             )
-            line = _line(expected, bound)
-            if line is not None and line.symbol in manifest.dims:
+            symbol, start, step = _line(expected, bound)
+            if step and symbol in manifest.dims:
                 # No input has a dimension of exactly this size, so solve for the symbol.
-                times, rest = divmod(size - line.start, line.step)
-                if rest or not _allows(manifest, line.symbol, times):
-                    allowed = _allowed(manifest, line.symbol)
+                times, rest = divmod(size - start, step)
+                if rest or not _allows(manifest, symbol, times):
+                    allowed = _allowed(manifest, symbol)
                     raise ArgumentError(f"{found}, the export allows {expected} with {allowed}.")
-                bound[line.symbol] = times
+                bound[symbol] = times
             wanted = _evaluate(expected, bound)
             if wanted is not None and wanted != size:
                 raise ArgumentError(f"{found}, expected {wanted}.")
@@ -445,23 +444,18 @@ def _start_hint(manifest: Manifest, symbol: str, size: int, unnamed: str) -> str
     )
 
 
-class _SizeLine(NamedTuple):
-    """A size that equals ``start + step * symbol``."""
+def _line(text: str, bound: dict[str, int]) -> tuple[str, int, int]:
+    """Return the symbol, the start and the step of a size that is ``start + step * symbol``.
 
-    symbol: str
-    start: int
-    step: int
-
-
-def _line(text: str, bound: dict[str, int]) -> _SizeLine | None:
-    """Return a size as a linear function of its one unbound symbol; `None` if it is none."""
+    The step is 0 if the size is no linear function of its one unbound symbol.
+    """
     try:
         size = expressions.parse(text)
         (symbol,) = expressions.names(size) - bound.keys()
         step, start = (int(expressions.evaluate(one, bound, {})) for one in linear(size, symbol))
     except (ValueError, ZeroDivisionError):  # no expression, not one symbol, or not linear
-        return None
-    return _SizeLine(symbol, start, step) if step else None
+        return "", 0, 0
+    return symbol, start, step
 
 
 def _evaluate(text: str, bound: dict[str, int]) -> int | None:
