@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #ifndef OPSMITH_EXACT
 namespace emulated {
@@ -59,23 +60,19 @@ inline float from_bfloat16(uint16_t bits) {
   OPSMITH_SHORT_OPERATORS(Number)
 #else
 #define OPSMITH_SHORT_ALIGNED alignas(4)
-#define OPSMITH_SHORT_CLASS(Number, Raw, to, from)                          \
-  struct Raw {                                                              \
-    unsigned short x;                                                       \
-  };                                                                        \
-  struct Number {                                                           \
-    unsigned short bits;                                                    \
-    Number() = default;                                                     \
-    Number(Raw raw) : bits(raw.x) {}                                        \
-    Number(float value) : bits(emulated::to(value)) {}                      \
-    Number(double value) : Number(static_cast<float>(value)) {}             \
-    Number(int value) : Number(static_cast<float>(value)) {}                \
-    Number(unsigned value) : Number(static_cast<float>(value)) {}           \
-    Number(long value) : Number(static_cast<float>(value)) {}               \
-    Number(unsigned long value) : Number(static_cast<float>(value)) {}      \
-    Number(long long value) : Number(static_cast<float>(value)) {}          \
-    Number(unsigned long long value) : Number(static_cast<float>(value)) {} \
-    operator float() const { return emulated::from(bits); }                 \
+#define OPSMITH_SHORT_CLASS(Number, Raw, to, from)          \
+  struct Raw {                                              \
+    unsigned short x;                                       \
+  };                                                        \
+  struct Number {                                           \
+    unsigned short bits;                                    \
+    Number() = default;                                     \
+    Number(Raw raw) : bits(raw.x) {}                        \
+    Number(float value) : bits(emulated::to(value)) {}      \
+    template <typename N>                                   \
+      requires std::is_arithmetic_v<N>                      \
+    Number(N value) : Number(static_cast<float>(value)) {}  \
+    operator float() const { return emulated::from(bits); } \
   };
 #endif
 
