@@ -92,19 +92,10 @@ constexpr uint64_t place_in_matrix(int element, unsigned lane, unsigned stride, 
 
 // Collects the whole matrix from the lanes, by rows.
 template <typename Fragment, typename T>
-__attribute__((noinline)) OPSMITH_UNWATCHED void collect(const Fragment& part, T* matrix,
-                                                         Place place) {
-  constexpr size_t bytes = sizeof part.x;
+__attribute__((noinline)) OPSMITH_UNWATCHED void collect_matrix(const Fragment& part, T* matrix,
+                                                                Place place) {
   T parts[warp_size][Fragment::num_elements];
-  for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
-    const size_t some = bytes - at < sizeof(uint64_t) ? bytes - at : sizeof(uint64_t);
-    uint64_t own = 0;
-    std::memcpy(&own, reinterpret_cast<const char*>(part.x) + at, some);
-    const Lanes lanes = with_every_lane(own, "wmma::mma_sync", place);
-    for (unsigned lane = 0; lane < warp_size; ++lane) {
-      std::memcpy(reinterpret_cast<char*>(parts[lane]) + at, &lanes.values[lane], some);
-    }
-  }
+  collect(part.x, parts, "wmma::mma_sync", place);
   for (int element = 0; element < Fragment::num_elements; ++element) {
     for (unsigned lane = 0; lane < warp_size; ++lane) {
       matrix[number_in_matrix(element, lane)] = parts[lane][element];
@@ -131,8 +122,8 @@ __attribute__((noinline)) OPSMITH_UNWATCHED void multiply(D& d, const A& a, cons
                          std::conditional_t<std::is_same_v<Storage, double>, double, float>>;
   constexpr int inner = A::columns;
   Storage left[A::rows * inner], right[inner * B::columns];
-  collect(a, left, place);
-  collect(b, right, place);
+  collect_matrix(a, left, place);
+  collect_matrix(b, right, place);
   for (int element = 0; element < D::num_elements; ++element) {
     const unsigned at = number_in_matrix(element, lane_number());
     const unsigned row = at / D::columns, column = at % D::columns;

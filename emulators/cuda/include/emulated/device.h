@@ -130,6 +130,21 @@ inline Lanes with_every_lane(uint64_t value, const char* what, Place place) {
   return lanes;
 }
 
+// Collects what each lane of the warp brings, all of which have to come.
+template <typename Part>
+__attribute__((noinline)) OPSMITH_UNWATCHED void collect(const Part& own, Part (&all)[warp_size],
+                                                         const char* what, Place place) {
+  for (size_t at = 0; at < sizeof own; at += sizeof(uint64_t)) {
+    const size_t some = sizeof own - at < sizeof(uint64_t) ? sizeof own - at : sizeof(uint64_t);
+    uint64_t bits = 0;
+    std::memcpy(&bits, reinterpret_cast<const char*>(&own) + at, some);
+    const Lanes lanes = with_every_lane(bits, what, place);
+    for (unsigned lane = 0; lane < warp_size; ++lane) {
+      std::memcpy(reinterpret_cast<char*>(&all[lane]) + at, &lanes.values[lane], some);
+    }
+  }
+}
+
 inline LaneMask lanes_with(const Lanes& lanes, uint64_t value) {
   LaneMask result = 0;
   for (unsigned lane = 0; lane < warp_size; ++lane) {

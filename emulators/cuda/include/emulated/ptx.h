@@ -78,21 +78,6 @@ void cvta_to_shared(To& to, uint64_t address) {
 
 // --- matrices ----------------------------------------------------------------------------------
 
-// The registers of all lanes, which have to come.
-template <int count>
-void collect(const From<count>& own, uint32_t (&all)[warp_size][count], const char* what,
-             Place place) {
-  for (int i = 0; i < count; i += 2) {
-    const bool two = i + 1 < count;
-    const uint64_t pair = own.x[i] | (two ? uint64_t{own.x[i + 1]} << 32 : 0);
-    const Lanes lanes = with_every_lane(pair, what, place);
-    for (unsigned lane = 0; lane < warp_size; ++lane) {
-      all[lane][i] = static_cast<uint32_t>(lanes.values[lane]);
-      if (two) all[lane][i + 1] = static_cast<uint32_t>(lanes.values[lane] >> 32);
-    }
-  }
-}
-
 // Kinds of numbers, by their names in PTX: how many are in a register, and what each is.
 struct f32 {
   static constexpr int in_register = 1;
@@ -155,8 +140,8 @@ __attribute__((noinline)) OPSMITH_UNWATCHED void mma(Into<4 / D::in_register> d,
   constexpr int in_a = A::in_register, in_b = B::in_register, in_d = D::in_register;
   constexpr int of_a = 16 * k / 32 / in_a, of_b = 8 * k / 32 / in_b;
   uint32_t as[warp_size][of_a], bs[warp_size][of_b];
-  collect(a, as, "mma.sync", place);
-  collect(b, bs, "mma.sync", place);
+  collect(a.x, as, "mma.sync", place);
+  collect(b.x, bs, "mma.sync", place);
   Sum left[16][k], right[k][8];
   for (int lane = 0; lane < 32; ++lane) {
     const int group = lane / 4, in_group = lane % 4;
@@ -200,7 +185,7 @@ template <int count, bool transposed>
 __attribute__((noinline)) OPSMITH_UNWATCHED void spread(Into<count> d, const Row& own,
                                                         Place place) {
   uint32_t rows[warp_size][4];
-  collect<4>({own.x[0], own.x[1], own.x[2], own.x[3]}, rows, "ldmatrix", place);
+  collect(own.x, rows, "ldmatrix", place);
   const unsigned lane = lane_number();
   const auto number = [&](int matrix, unsigned row, unsigned column) {
     return rows[matrix * 8 + row][column / 2] >> (column % 2 * 16) & 0xffff;
@@ -227,7 +212,7 @@ __forceinline__ void ldmatrix(Into<count> d, uint64_t address, Place place = her
 template <int count, bool transposed>
 __attribute__((noinline)) OPSMITH_UNWATCHED Row gather(const From<count>& own, Place place) {
   uint32_t all[warp_size][count];
-  collect(own, all, "stmatrix", place);
+  collect(own.x, all, "stmatrix", place);
   const unsigned row = lane_number() % 8, matrix = lane_number() / 8 % count;
   Row result{};
   for (unsigned column = 0; column < 8; ++column) {
