@@ -30,7 +30,7 @@ _POSSIBLE = re.compile(r"\.? \(Possible options: ([^)]+)\)\.?$")
 #: The order of the commands in the help. Commands of other packages follow.
 _ORDER = (
     *("new", "doctor", "build", "check", "judge", "emulate", "explain", "guide", "adopt", "show"),
-    *("bench", "wheel", "export", "run", "view", "cache"),
+    *("bench", "wheel", "export", "run", "view"),
 )
 
 

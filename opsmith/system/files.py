@@ -28,9 +28,6 @@ _LEAST_BYTES = 1 << 16
 SCRATCH = ".scratch"
 #: The number of random characters in the names that `tempfile` makes.
 _RANDOM = 8
-#: A file that says who made a folder of the cache; see https://bford.info/cachedir.
-_TAG = "CACHEDIR.TAG"
-_TAGGED = "Signature: 8a477f597d28d172789f06886806bc55\n# opsmith made this folder.\n"
 
 
 def cache_folder() -> Path:
@@ -46,26 +43,6 @@ def cache_folder() -> Path:
             f"the folder of the cache is unknown: {where}, and the home folder cannot be found. "
             "Set OPSMITH_CACHE to a folder that can be written."
         ) from error
-
-
-def make_folder(folder: Path) -> None:
-    """Create a folder if need be, and tag the part of the cache that this creates."""
-    part = None
-    with contextlib.suppress(StorageError, ValueError):  # no cache, or not in it
-        cache = cache_folder()
-        part = cache / Path(*folder.relative_to(cache).parts[:1])
-        part = None if part == cache or part.exists() else part
-    folder.mkdir(parents=True, exist_ok=True)
-    if part is not None:
-        (part / _TAG).write_text(_TAGGED)
-
-
-def is_own(part: Path) -> bool:
-    """Return whether opsmith made a part of the cache, in which others may keep files too."""
-    try:
-        return not os.environ.get("OPSMITH_CACHE") or (part / _TAG).read_text() == _TAGGED
-    except (OSError, ValueError):
-        return part.is_file()
 
 
 def storage_error(error: OSError, path: Path) -> StorageError:
@@ -215,7 +192,7 @@ def _write_atomically(path: Path, content: str | bytes) -> None:
             return
     except OSError:
         pass
-    make_folder(path.parent)
+    path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = _temporary(path)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -290,7 +267,7 @@ def locked(folder: Path) -> Iterator[None]:
 
     lock = FileLock(folder / "lock")
     with storing(folder):
-        make_folder(folder)
+        folder.mkdir(parents=True, exist_ok=True)
         with spending("waiting"):
             lock.acquire()
     try:

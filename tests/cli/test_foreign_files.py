@@ -13,7 +13,7 @@ import torch
 import opsmith
 from opsmith.errors import ExportError
 from opsmith.kernels.libraries import prebuilt
-from opsmith.system.files import make_folder, write_atomically
+from opsmith.system.files import write_atomically
 from opsmith.targets import Artifact
 from opsmith.wheels import building, huggingface
 
@@ -93,20 +93,6 @@ def test_a_report_is_written_over_no_source(line, tmp_path, monkeypatch, cli):
     assert f"{option}" in done.stderr
     assert f"{name} is a source file; nothing was written" in done.stderr
     assert Path(name).read_text() == OPERATOR
-
-
-def test_clearing_the_cache_keeps_folders_that_others_made(tmp_path, monkeypatch, cli):
-    monkeypatch.setenv("OPSMITH_CACHE", str(tmp_path))
-    mine = tmp_path / "sources" / "main.c"
-    mine.parent.mkdir()
-    mine.write_text("mine")
-    for part in ("sources", "objects"):
-        write_atomically(tmp_path / part / "key" / "text", "built")
-    make_folder(tmp_path / "libraries" / "key")
-    done = cli("cache", "--clear")
-    assert f"kept {mine.parent}: it was there before opsmith used this cache" in done.stderr
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["sources"]
-    assert mine.read_text() == "mine"
 
 
 def test_a_temporary_name_of_another_program_is_left_alone(tmp_path):

@@ -1,14 +1,11 @@
 """Every wrong command line ends with exit code 2 and one line, before anything is built."""
 
 import itertools
-import json
 import signal
 import subprocess
 import sys
 
 import pytest
-
-from opsmith.system.files import make_folder
 
 OPERATOR = """
 import opsmith
@@ -40,7 +37,7 @@ def file(tmp_path, monkeypatch):
         ("chekc FILE", "No such command 'chekc'. Did you mean 'check'"),
         ("--versoin", "No such option: --versoin; did you mean --version?"),
         ("check FILE --chekc layouts", "No such option: --chekc; did you mean --check"),
-        ("cache --claer", "No such option: --claer; did you mean --clear?"),
+        ("doctor --jsno", "No such option: --jsno; did you mean --json?"),
         ("check FILE --check layuots", "there is no check 'layuots'; did you mean 'layouts'?"),
         ("check FILE --device cdua", "there is no device type 'cdua'; did you mean 'cuda'?"),
         ("check FILE --sanitize adress", "there is no sanitizer 'adress'; did you mean 'address'?"),
@@ -88,26 +85,6 @@ def test_a_wrong_command_line_ends_with_2_and_one_line(line, said, file, cli, tm
     assert len(outcome.stderr.splitlines()) == 1
     assert said in outcome.stderr
     assert not (tmp_path / "cache").exists()
-
-
-def test_the_cache_says_where_and_how_large_it_is_and_removes_only_its_own(
-    cli, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("OPSMITH_CACHE", str(tmp_path))
-    make_folder(tmp_path / "libraries" / "demo")
-    tag = (tmp_path / "libraries" / "CACHEDIR.TAG").stat().st_size
-    (tmp_path / "libraries" / "demo" / "x.so").write_bytes(b"x" * 3_000_000)
-    (tmp_path / "mine.txt").write_text("not opsmith's")
-    shown = cli("cache")
-    assert shown.code == 0
-    assert str(tmp_path) in shown.stdout
-    assert "3.0 MB" in shown.stdout
-    assert json.loads(cli("cache", "--json").stdout) == {
-        "folder": str(tmp_path),
-        "bytes": {"libraries": 3_000_000 + tag},
-    }
-    assert "removed 3.0 MB" in cli("cache", "--clear").stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
 @pytest.mark.slow

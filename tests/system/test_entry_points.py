@@ -72,7 +72,7 @@ def test_a_command_runs_and_stands_behind_our_own_in_the_help(install, cli):
     assert cli("shout", "hello").stdout == "HELLO\n"
     assert cli("shout", "--nothing").stderr.startswith("error: No such option: --nothing. See ")
     listed = re.findall(r"^│ (\w+) ", cli("--help").stdout, re.MULTILINE)
-    assert listed[:3] == ["new", "doctor", "build"] and listed[-2:] == ["cache", "shout"]
+    assert listed[:3] == ["new", "doctor", "build"] and listed[-2:] == ["view", "shout"]
 
 
 def test_the_command_of_the_page_counts_kernels(install, cli, tmp_path):

@@ -25,7 +25,7 @@ from opsmith.kernels.toolchain import units
 from opsmith.kernels.toolchain.cmake import RELEASE, options_of
 from opsmith.kernels.toolchain.compilers import Toolset
 from opsmith.kernels.toolchain.units import Unit
-from opsmith.system.files import cache_folder, digest, key_of, make_folder, once, write_atomically
+from opsmith.system.files import cache_folder, digest, key_of, once, write_atomically
 from opsmith.system.progress import run
 from opsmith.system.scratch import scratch_folder
 
@@ -100,7 +100,7 @@ def precompiled(unit: Unit, tools: Toolset, after: int | None = None) -> Precomp
     place = folder() / _key(header, words, owners, tools)
     known = _find(place)
     if known is None:
-        make_folder(place)
+        place.mkdir(parents=True, exist_ok=True)
         with (place / "compiled").open("ab") as compiled:
             compiled.write(b".")
             if compiled.tell() <= (AFTER if after is None else after):
