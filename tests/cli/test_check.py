@@ -179,7 +179,6 @@ def test_the_checks_are_listed(cli):
     assert {"reference", "fake", "gradient", "compile"} <= set(names)
     asked = dict(re.findall(r"^(\S+) .* \((--.+)\)$", outcome.stdout, re.MULTILINE))
     assert asked["large"] == "--large"
-    assert asked["sanitize-thread"] == asked["cuda-on-cpu-address"].replace("address", "thread")
     assert asked["sanitize-thread"] == "--sanitize thread"
 
 

@@ -9,22 +9,10 @@
 #include <cstdlib>
 #include <new>
 
-#if defined(__linux__) && (defined(__x86_64__) || defined(__aarch64__))
-#define OPSMITH_OWN_SWITCH 1
-#else
-#include <ucontext.h>
-#endif
-
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/common_interface_defs.h>
-#endif
-
-#ifdef OPSMITH_OWN_SWITCH
 // Saves the callee-saved registers on the running stack, stores the stack pointer in *from, and
 // resumes at the stack pointer `to`. Kernels do not change floating-point settings, so these are
 // not saved.
 extern "C" void opsmith_emulated_switch(void** from, void* to);
-#endif
 
 namespace emulated {
 
@@ -32,32 +20,10 @@ namespace emulated {
 class Context {
  public:
   // Switches to `to`, and returns when another fiber switches back.
-  void switch_to(Context& to) {
-#if defined(__SANITIZE_ADDRESS__)
-    void* fake = nullptr;
-    __sanitizer_start_switch_fiber(&fake, to.stack_, to.stack_bytes_);
-#endif
-#ifdef OPSMITH_OWN_SWITCH
-    opsmith_emulated_switch(&saved_, to.saved_);
-#else
-    swapcontext(&saved_, &to.saved_);
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-    __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
-#endif
-  }
+  void switch_to(Context& to) { opsmith_emulated_switch(&saved_, to.saved_); }
 
  protected:
-#ifdef OPSMITH_OWN_SWITCH
   void* saved_ = nullptr;
-#else
-  ucontext_t saved_{};
-#endif
-  // The bounds of the scheduler's stack are learnt when a fiber first runs.
-  const void* stack_ = nullptr;
-  size_t stack_bytes_ = 0;
-
-  friend class Fiber;
 };
 
 class Fiber : public Context {
@@ -73,9 +39,6 @@ class Fiber : public Context {
                                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     if (memory_ == MAP_FAILED) throw std::bad_alloc();
     mprotect(memory_ + guard, stack_bytes, PROT_READ | PROT_WRITE);
-    stack_ = memory_ + guard;
-    stack_bytes_ = stack_bytes;
-#ifdef OPSMITH_OWN_SWITCH
     void** top = reinterpret_cast<void**>(memory_ + guard + stack_bytes - stagger);
 #if defined(__x86_64__)
     *--top = nullptr;  // where `entry` would return to: nowhere
@@ -86,13 +49,6 @@ class Fiber : public Context {
     top[11] = reinterpret_cast<void*>(entry);  // x30
 #endif
     saved_ = top;
-#else
-    getcontext(&saved_);
-    saved_.uc_stack.ss_sp = memory_ + guard;
-    saved_.uc_stack.ss_size = stack_bytes - stagger;
-    saved_.uc_link = nullptr;
-    makecontext(&saved_, entry, 0);
-#endif
   }
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;

@@ -5,8 +5,6 @@
 
 #define HOOK extern "C" OPSMITH_EMULATED_EXPORT
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-
 namespace {
 
 // Inlined, since a hook runs at every access.
@@ -174,5 +172,3 @@ HOOK void __ubsan_handle_type_mismatch_v1_abort(Mismatch* data, void* address) {
                 " at an address that is not a multiple of " + std::to_string(alignment),
             __builtin_return_address(0), "alignment");
 }
-
-#endif

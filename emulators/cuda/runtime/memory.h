@@ -73,13 +73,6 @@ class Guarded {
   // Memory that begins with bytes `fill`; with `vast`, a large one is mapped again and again.
   Guarded(uint64_t bytes, uint64_t alignment, uint8_t fill, bool vast = false)
       : size_(bytes), around_(vast && bytes >= vast::least_bytes ? uint64_t{16} << 30 : guard) {
-#if defined(__SANITIZE_ADDRESS__)
-    // The sanitizer has its own guard zones.
-    data_ = static_cast<char*>(std::aligned_alloc(
-        std::max<uint64_t>(alignment, 16), (bytes + alignment + 15) / alignment * alignment));
-    start_ = data_;
-    std::memset(data_, fill, bytes);
-#else
     const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
     const uint64_t pages = (bytes + page - 1) / page * page;
     total_ = pages + 2 * around_;
@@ -96,17 +89,10 @@ class Guarded {
       mprotect(start_ + around_, pages, PROT_READ | PROT_WRITE);
       std::memset(data_, fill, bytes);
     }
-#endif
   }
   Guarded(const Guarded&) = delete;
   Guarded& operator=(const Guarded&) = delete;
-  ~Guarded() {
-#if defined(__SANITIZE_ADDRESS__)
-    std::free(start_);
-#else
-    munmap(start_, total_);
-#endif
-  }
+  ~Guarded() { munmap(start_, total_); }
   char* data() const { return data_; }
   void allow(int protection) const { mprotect(start_ + around_, total_ - 2 * around_, protection); }
   uint64_t size() const { return size_; }

@@ -214,9 +214,6 @@ bool check(const Launch& launch) {
 
 // The main function of every fiber: runs one thread after the other.
 void run_threads() {
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
-#endif
   State& s = state();
   for (;;) {
     std::string raised;

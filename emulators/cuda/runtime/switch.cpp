@@ -1,7 +1,6 @@
 // The switch between two fibers; see fiber.h.
 #include "fiber.h"
 
-#ifdef OPSMITH_OWN_SWITCH
 #if defined(__x86_64__)
 __asm__(R"(
 .text
@@ -63,5 +62,4 @@ opsmith_emulated_switch:
   ret
 .size opsmith_emulated_switch, .-opsmith_emulated_switch
 )");
-#endif
 #endif

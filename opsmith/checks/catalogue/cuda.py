@@ -92,9 +92,7 @@ def need_emulation(trial: Trial, source: KernelSource) -> None:
     trial.need(obstacle is None, f"opsmith does not emulate this kernel: {obstacle}")
 
 
-def build_emulated(
-    trial: Trial, sanitizer: str = ""
-) -> tuple[harness.Build, tuple[str | None, ...]]:
+def build_emulated(trial: Trial) -> tuple[harness.Build, tuple[str | None, ...]]:
     """Compile the kernel for the CPU, and return the build and its generic dtypes."""
     need_emulators(f"{trial.operator.name} (cuda), without a GPU,")
     from opsmith.kernels.languages import emulated_cuda as languages
@@ -103,19 +101,18 @@ def build_emulated(
     assert source is not None
     behind_torch = not source.language.has_entry
     if behind_torch:
-        trial.need(not sanitizer, 'opsmith has no sanitizers for kernels with api="torch"')
         lists = any(isinstance(result.type, TensorListType) for result in trial.signature.results)
         trial.need(not lists, 'opsmith emulates no kernel with api="torch" that returns a list')
         usual = trial.settings.warp == languages.USUAL_WARP
         trial.need(usual, 'a kernel with api="torch" is emulated with warps of 32 threads only')
         translated = languages.emulated_behind_torch(source)
     else:
-        translated = languages.emulated(source, watched=not sanitizer, warp=trial.settings.warp)
+        translated = languages.emulated(source, watched=True, warp=trial.settings.warp)
     need_emulation(trial, translated)
     if trial.settings.warp != languages.USUAL_WARP:
         trial.notes.append(f"with warps of {trial.settings.warp} threads")
     try:
-        build = harness.build(translated, sanitizer, emulated=True)
+        build = harness.build(translated, emulated=True)
     except BuildError as error:
         unknown = _UNKNOWN.search(str(error))
         if unknown is not None:
@@ -130,7 +127,7 @@ def build_emulated(
 
 def dtypes_of(trial: Trial, source: KernelSource, build: harness.Build) -> tuple[str | None, ...]:
     """Return the generic dtypes of an emulated kernel's library."""
-    if trial.signature.generic is None or build.sanitizer or not source.language.has_entry:
+    if trial.signature.generic is None or not source.language.has_entry:
         return (trial.subject.favourite,)
     own = Library(source.signature, source.device, source.what, build.library).dtypes()
     return tuple(name for name in trial.subject.dtypes if name in own)
@@ -356,27 +353,3 @@ def compiled_by_nvcc(trial: Trial) -> None:
         trial.need(missing is None, what)
         raise Failure(str(error), code="OPS-BUILD-FAILED") from None
     trial.notes.extend(ptxas.described(found))
-
-
-def _sanitizer_check(sanitizer: str, finds: str) -> None:
-    @define_check(
-        f"cuda-on-cpu-{sanitizer}",
-        f"{finds} in a CUDA kernel, emulated on the CPU with -fsanitize={sanitizer}",
-        subjects=kernels_in_cuda,
-        order=8,
-        time_limit=10.0,
-        flag=f"sanitize_{sanitizer}",
-        calls=False,
-    )
-    def sanitized(trial: Trial) -> None:
-        build, dtypes = build_emulated(trial, sanitizer)
-
-        def one(case: Case) -> None:
-            trial.accept(case)
-            memory_safety.call(trial, build, [case], _PHASES[:2], seconds=_SECONDS)
-
-        trial.each(one, dtypes=dtypes, examples=trial.some(6))
-
-
-_sanitizer_check("address", "no access beside memory, or to memory that was freed,")
-_sanitizer_check("undefined", "no undefined behaviour")

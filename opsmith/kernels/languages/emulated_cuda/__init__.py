@@ -34,7 +34,6 @@ EMULATION = Path(emulators.cuda.__file__).parent
 #: The headers of opsmith are none of the user's.
 _OPSMITH = Path(__file__).parents[3]
 _BEGINS_WITH = "opsmith/detail/emulated.h"
-_SANITIZE = "-fsanitize="
 #: Defines the number of threads in a warp, for a kernel and for the runtime.
 _WARP = "-DOPSMITH_WARP="
 USUAL_WARP = 32
@@ -128,17 +127,14 @@ class Emulation(Language):
         """Build the library that all emulated kernels share, and return its path.
 
         Args:
-            flags: those of a source, which may add sanitizers and choose the size of a warp.
+            flags: those of a source, which may choose the size of a warp.
         """
-        sanitizers = _sanitizers(flags)
-        kind = "_".join(flag.removeprefix(_SANITIZE) for flag in sanitizers)
         return Recipe(
-            f"opsmith_cuda_on_cpu{kind and '_'}{kind}",
+            "opsmith_cuda_on_cpu",
             generated={"emulation.cpp": compiling.runtime_source()},
             include_dirs=[INCLUDE, RUNTIME],
             # Backtraces need line numbers (-g1); more debug information would compile 25 % slower.
-            flags=("-O2", "-g1", *sanitizers, *filter(_is_warp, flags)),
-            link_libraries=sanitizers,
+            flags=("-O2", "-g1", *filter(_is_warp, flags)),
             torch="none",
             what="the emulation of CUDA",
         ).build()
@@ -194,19 +190,14 @@ class CudaOnCpu(KernelOnCpu, Cuda):
             defines=DEVICES["cpu"].compile_definitions,
             flags=(
                 compiling.ALIASING,
-                "-O1" if self._watches(source) else "-O2",
+                "-O1" if self._watched else "-O2",
                 *flags_for_lines(source.what),
                 *compiling.common_flags(source.flags),
-                *self._watches(source),
+                *(watching_flags(source) if self._watched else ()),
             ),
             explain=explainer(source),
         )
         return unit, (_BEGINS_WITH,)
-
-    def _watches(self, source: KernelSource) -> tuple[str, ...]:
-        if not self._watched or _sanitizers(source.flags):
-            return ()
-        return watching_flags(source)
 
 
 def flags_for_lines(what: str) -> tuple[str, ...]:
@@ -217,10 +208,6 @@ def flags_for_lines(what: str) -> tuple[str, ...]:
 def watching_flags(source: KernelSource) -> tuple[str, ...]:
     """Return the flags that have the code of a source report its accesses to the runtime."""
     return compiling.watching_flags(compilers.find_compiler(source.what).version)
-
-
-def _sanitizers(flags: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(flag for flag in flags if flag.startswith(_SANITIZE))
 
 
 def linked_with(library: Path) -> tuple[str, ...]:
