@@ -27,6 +27,8 @@ from opsmith.signature.dtypes import FLOAT8
 
 #: Name of the incoming gradients among the arguments.
 COTANGENTS = "the incoming gradients"
+#: What PyTorch says where a reference leaves it for NumPy, and a gradient would be lost.
+_LEAVES_PYTORCH = "numpy() on Tensor that requires grad"
 #: Largest error of a right backward in double precision, in units of its error in the own dtype.
 _AGREEING = 1e-3
 
@@ -243,7 +245,13 @@ def expected_gradients(
         with torch.enable_grad():
             arguments = with_copies_to_write(operator.signature, arguments)
             positional, keywords = operator.split(arguments)
-            returned = stopped(operator.signature, function(*positional, **keywords), arguments)
+            try:
+                returned = function(*positional, **keywords)
+            except RuntimeError as error:
+                if _LEAVES_PYTORCH in str(error):
+                    raise _NotDifferentiableError from error
+                raise
+            returned = stopped(operator.signature, returned, arguments)
             results = flatten(operator.signature, returned, arguments)
         outputs = [result for result in results if is_differentiable(result)]
         incoming = given.get(COTANGENTS, outputs)

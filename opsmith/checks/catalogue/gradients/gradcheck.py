@@ -32,6 +32,7 @@ from opsmith.system.text import beginning
 
 #: With more elements than this, gradcheck compares random projections instead of every element.
 _SLOW_ELEMENTS = 40
+_DOUBLES = ("float64", "complex128")
 _DOUBLE = (torch.float64, torch.complex128)
 _DIRECTIONS = 3
 
@@ -51,7 +52,7 @@ _STEPS = (_Step(1e-6, 1e-5, 1e-3), _Step(1e-3, 1e-3, 1e-2))
 
 def _is_double(dtype: str) -> bool:
     floats = [one for one in parts(dtype) if is_float(one)]
-    return set(floats) <= {"float64", "complex128"}
+    return set(floats) <= {*_DOUBLES}
 
 
 @define_check(
@@ -64,8 +65,12 @@ def _is_double(dtype: str) -> bool:
 def gradcheck(trial: Trial) -> None:
     """Run `torch.autograd.gradcheck` and gradgradcheck in float64 where the reference is smooth."""
     need_gradient(trial)
-    double = next((name for name in trial.subject.floats if _is_double(name)), "")
-    trial.need(double, "the kernel has no float64")
+    # An argument of a fixed dtype (Float64) is not among the generic dtypes.
+    floats = trial.subject.floats
+    doubles = [name for name in floats if _is_double(name)] if floats else [None]
+    types = [parameter.tensor_type for parameter in trial.signature.tensors]
+    fixed = any({*_DOUBLES} & {*type_.dtypes.names} for type_ in types if type_)
+    trial.need(doubles and (floats or fixed), "the kernel has no float64")
     tried, bent, alike = 0, 0, 0
 
     def numeric(case: Case) -> None:
@@ -79,7 +84,7 @@ def gradcheck(trial: Trial) -> None:
         alike += not _gradcheck(trial, case, step)
 
     small = Wanted(sizes=(1, 2, 3), max_elements=64)
-    trial.each(numeric, dtypes=(double,), wanted=small, examples=4, most=3, keep=_has_double)
+    trial.each(numeric, dtypes=doubles[:1], wanted=small, examples=4, most=3, keep=_has_double)
     if bent:
         some = "some cases" if tried else "every case"
         trial.notes.append(f"no finite differences at {some}: a kink, a bound, NaN or infinity")
