@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import random
 import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 Read = Callable[[], Any]
@@ -40,6 +42,14 @@ _SETTINGS: dict[str, tuple[Read, Restore]] = {
     "the working directory": (os.getcwd, os.chdir),
     "Python's standard output": (lambda: sys.stdout, _set_output),
     "the state of Python's random numbers": (random.getstate, random.setstate),
+    "the state of NumPy's random numbers": (
+        lambda: pickle.dumps(np.random.get_state()),
+        lambda state: np.random.set_state(pickle.loads(state)),
+    ),
+    "which of NumPy's floating-point errors are told": (
+        lambda: tuple(sorted(np.geterr().items())),
+        lambda told: np.seterr(**dict(told)),
+    ),
     "the number of Python's threads": (threading.active_count, lambda count: None),
 }
 _SHOWN = bool | int | str | torch.dtype

@@ -4,6 +4,7 @@ import gc
 import re
 import threading
 
+import numpy
 import pytest
 import torch
 from jaxtyping import Float, Float32, Int32, Int64
@@ -56,6 +57,8 @@ def keeping(x):
         ("threads", left(lambda: torch.set_num_threads(7)), "the number of threads (1 → 7)"),
         ("denormals", left(lambda: torch.set_flush_denormal(True)), "whether denormal numbers"),
         ("collection", left(gc.disable), "whether garbage is collected (True → False)"),
+        ("numpy", left(lambda: numpy.random.seed(0)), "the state of NumPy's random numbers"),
+        ("errors", left(lambda: numpy.seterr(all="ignore")), "NumPy's floating-point errors are"),
         ("random", left(lambda: torch.rand(1)), "drew from PyTorch's global random numbers"),
         ("keeping", keeping, "argument 'x' is still referenced after the call"),
     ],
