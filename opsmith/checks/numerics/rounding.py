@@ -11,6 +11,7 @@ each PyTorch operator are rounded to the kernel's dtype, up or down at random: s
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -168,16 +169,20 @@ class RandomRounding(StepByStep):
 
     def takes(self, func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Round the numbers among the arguments of an operator."""
-        change = self._matrix if overload_schema(func).name in _MATRIX else self._number
+        name = overload_schema(func).name
+        change = self._matrix if name in _MATRIX else self._number
+        if name == "aten::linalg_matrix_exp":
+            # Each of its squarings doubles what was lost before (Higham 2008, 10.3).
+            change = functools.partial(self._matrix, steps=args[0].shape[-1])
         return tuple(map(change, args)), {name: change(one) for name, one in kwargs.items()}
 
-    def _matrix(self, value: Any) -> Any:
+    def _matrix(self, value: Any, steps: int = 1) -> Any:
         """Move every element of a matrix by a unit of the matrix's norm (Higham 2002, 19.3)."""
         if not is_wide(value) or value.dim() < 2:
             return value
         norm = value.norm(dim=(-2, -1), keepdim=True)
         noise = torch.rand(value.shape, generator=self._generator, dtype=torch.float64) - 0.5
-        return value + self._times * self._eps * norm * noise
+        return value + self._times * self._eps * steps * norm * noise
 
     def _number(self, value: Any) -> Any:
         if not isinstance(value, float) or not math.isfinite(value) or self._is_double:

@@ -188,6 +188,29 @@ def test_an_inverse_is_as_exact_as_its_matrix_is_large(seed):
     assert compare([refined @ (2 * torch.eye(4) - x @ refined)], truth).problem is None
 
 
+def test_an_exponential_of_matrices_is_as_exact_as_its_squarings():
+    """Rodrigues' formula is nearer to the truth than scaling and squaring, in double precision."""
+
+    @opsmith.op("rounding::rotation")
+    def rotation(v: Float64[Tensor, "B 3"]) -> Float64[Tensor, "B 3 3"]:
+        return torch.linalg.matrix_exp(_cross(v))
+
+    v = 20 * torch.rand(4000, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    v -= 10
+    angle = v.norm(dim=-1)[:, None, None]
+    cross = _cross(v / angle[..., 0])
+    right = torch.eye(3).double() + angle.sin() * cross + 2 * (angle / 2).sin() ** 2 * cross @ cross
+    truth = expected_of(rotation, {"v": v})
+    assert compare([right], truth).problem is None
+    assert compare([right * (1 + 1e-13)], truth).problem is not None
+
+
+def _cross(v):
+    x, y, z = v.unbind(-1)
+    none = torch.zeros_like(x)
+    return torch.stack([none, -z, y, z, none, -x, -y, x, none], -1).reshape(-1, 3, 3)
+
+
 def test_numbers_below_the_normal_ones_are_rounded_up_or_down_by_their_distance():
     least = torch.finfo(torch.float32).smallest_normal * torch.finfo(torch.float32).eps
     between = torch.full((1000,), 100.25 * least, dtype=torch.float64)
