@@ -41,7 +41,7 @@ _REACH = 1e18
 #: Kinds whose values may be too large for a dtype.
 _CLAMPED = ("large", "huge", MAGNITUDES, ONE_MAGNITUDE)
 #: Kinds with values that a range has which contains zero.
-_NEAR_ZERO = ("zeros", HALVES, MAGNITUDES, ONE_MAGNITUDE)
+_NEAR_ZERO = ("zeros", "tiny", "denormal", HALVES, MAGNITUDES, ONE_MAGNITUDE)
 #: Integers are drawn as int64.
 _LARGEST = torch.iinfo(torch.int64).max
 
@@ -121,6 +121,8 @@ def arranged(
     if kind == "ends of the range":
         low, high = (torch.full_like(drawn, end) for end in ends)
         other = torch.where(chosen < 0.9, _between(drawn, ends, generator), drawn)
+        if ends[0] < 0 < ends[1] and not drawn.is_floating_point():
+            other = torch.where(chosen < 0.8, torch.zeros_like(drawn), other)
         return torch.where(chosen < 0.35, low, torch.where(chosen < 0.7, high, other))
     return drawn
 

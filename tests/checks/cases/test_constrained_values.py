@@ -148,3 +148,23 @@ def test_the_ends_of_a_range_are_numbers_of_the_dtype_within_it(dtype, name, low
     drawn = fill(parameter, (200,), dtype, 0, {}, {}, "ends of the range").double()
     assert low <= drawn.min() < low * 1.02
     assert high * 0.98 < drawn.max() <= high
+
+
+@opsmith.op("constraints::tokens")
+def tokens(
+    ids: Annotated[Int64[Tensor, "N"], Between(-1, 1000)],
+    x: Annotated[Float[Tensor, "N"], Between(-1e6, 1e6)],
+) -> Float[Tensor, "N"]:
+    return x * ids
+
+
+def test_zero_within_a_range_of_integers_stands_beside_its_ends():
+    drawn = fill(tokens.signature.by_name["ids"], (200,), "int64", 0, {}, {}, "ends of the range")
+    assert {-1, 0, 1000} <= {*drawn.tolist()}
+
+
+@pytest.mark.parametrize("kind", ["tiny", "denormal"])
+def test_a_range_with_zero_in_it_has_numbers_whose_squares_are_zero(kind):
+    drawn = fill(tokens.signature.by_name["x"], (50,), "float32", 0, {}, {}, kind)
+    assert bool((drawn != 0).all())
+    assert bool((drawn * drawn < torch.finfo(torch.float32).tiny).all())
