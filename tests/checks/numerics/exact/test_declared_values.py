@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import opsmith
-from opsmith import Between, Index
+from opsmith import Between, Index, Sorted
 
 pytestmark = pytest.mark.slow
 
@@ -50,3 +50,26 @@ def test_the_formula_of_floats_with_declared_values_is_compared(
     operator.register_kernel("cpu", source=source)
     found = row_alone(operator, "exact", examples=8)
     assert found.status == status, found.message
+
+
+def test_floats_in_order_in_a_namespace_that_a_struct_of_the_system_has_are_compared(
+    tmp_path: Path, no_shrinking: None
+) -> None:
+    """Numbers of a field are in no order; <fcntl.h> has a struct `stat`."""
+
+    @opsmith.op("stat::width")
+    def width(ends: Annotated[Float[Tensor, "N 2"], Sorted()]) -> Float[Tensor, "N"]:
+        return ends[:, 1] - ends[:, 0]
+
+    (tmp_path / "width.cpp").write_text("""
+#include <opsmith/kernel.h>
+#include "width.h"
+template <typename T>
+void width(const opsmith::Context&, const stat::width_args<T>& a) {
+  for (int64_t n = 0; n < a.N; ++n) a.out[n] = a.ends(n, 1) - a.ends(n, 0);
+}
+OPSMITH_KERNEL(stat, width, cpu, float, double)
+""")
+    width.register_kernel("cpu", source=tmp_path / "width.cpp")
+    found = row_alone(width, "exact", examples=8)
+    assert found.status == "passed", found.message

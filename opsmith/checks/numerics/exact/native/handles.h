@@ -7,11 +7,10 @@
 
 #include "number.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <unistd.h>
 #include <array>
 #include <bit>
+#include <cstdio>
 #include <map>
 #include <mutex>
 
@@ -43,10 +42,12 @@ class Table {
  private:
   Table() {
     const char* name = std::getenv("OPSMITH_EXACT_TABLE");
-    const int file = name != nullptr ? open(name, O_RDWR) : -1;
+    // <fcntl.h> has a struct `stat`, which is what an author may call a namespace.
+    FILE* const opened = name != nullptr ? std::fopen(name, "r+") : nullptr;
+    const int file = opened != nullptr ? fileno(opened) : -1;
     const int kind = file >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     void* memory = mmap(nullptr, places * sizeof(Packed), PROT_READ | PROT_WRITE, kind, file, 0);
-    if (file >= 0) close(file);
+    if (opened != nullptr) std::fclose(opened);
     if (memory == MAP_FAILED) throw std::runtime_error("opsmith exact: no table of numbers");
     taken_ = static_cast<uint64_t*>(memory);
     numbers_ = static_cast<Packed*>(memory);
