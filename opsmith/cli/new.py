@@ -124,7 +124,8 @@ def write_compile_commands(folder: Path) -> str | None:
 
     # Without bytecode, the folder holds nothing but what is for the user.
     words = [sys.executable, "-B", "-m", "opsmith"]
-    words += ["build", f"{folder.name}.py", "--compile-commands"]
+    words += ["build", str(folder.resolve() / f"{folder.name}.py"), "--compile-commands"]
     with status("writing compile_commands.json for editors"):
-        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+        # Python looks for modules where it starts, and the new file may have the name of any.
+        done = subprocess.run(words, cwd="/", capture_output=True, text=True, check=False)
     return done.stderr.strip().removeprefix("error: ") or None if done.returncode else None

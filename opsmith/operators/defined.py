@@ -244,6 +244,7 @@ class DefinedOperator(RegisteredOperator[P, R]):
             self.variants |= further
 
     def _register(self, kernel: Kernel) -> None:
+        registry.require_latest(self)
         self.kernels[kernel.device] = kernel
         self.variants = {n: one for n, one in self.variants.items() if one.device != kernel.device}
         self.install_kernel(kernel.device)

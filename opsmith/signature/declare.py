@@ -201,6 +201,8 @@ def _parameter(
             f"parameter '{stars}{name}': an operator has a fixed list of parameters; write them "
             "out, or take a list (list[Tensor], Sequence[int])"
         )
+    if not name.isascii():
+        refuse(f"parameter {name!r}: a schema of PyTorch's has names in ASCII; choose another name")
     annotation = raw[name]
     if annotation is inspect.Parameter.empty:
         refuse(

@@ -8,7 +8,7 @@ from jaxtyping import Float32
 from torch import Tensor
 
 import opsmith
-from opsmith import ArgumentError
+from opsmith import ArgumentError, DeclarationError
 
 N = Float32[Tensor, "N"]
 
@@ -32,6 +32,16 @@ def test_every_earlier_handle_calls_the_operator_that_took_the_name():
         assert first(x).item() == first.out(x, out=torch.empty(1)).item() == number
         assert first.overload is torch.ops.declaring_again.scaled.default
         assert compiled(x).item() == exported(x).item() == number + 1
+
+
+def test_a_kernel_for_a_declaration_that_was_replaced_is_refused_with_the_place_of_the_other():
+    first = scaled_by(2)
+    second = scaled_by(3)
+    words = r"declaring_again::scaled: register_kernel: another declaration .*/test_declaring_again"
+    with pytest.raises(DeclarationError, match=words):
+        first.register_kernel("cpu", lambda x: x * 2)
+    second.register_kernel("cpu", lambda x: x + x + x)
+    assert first(torch.ones(1)).item() == second(torch.ones(1)).item() == 3
 
 
 class _Model(torch.nn.Module):

@@ -24,6 +24,11 @@ _NO_HEADER = re.compile(
     r"""fatal error: '?(\w+)\.h(?:: No such file|' file not found)"""
     r"""|cannot open source file "(\w+)\.h\""""
 )
+#: The messages of GCC and clang for a name that a header has for something else.
+_TAKEN = re.compile(
+    r"""['"‘](?:namespace |template<.*?> void )?(\w+)\b[^\n]* redeclared as different kind"""
+    r"""|redefinition of '(\w+)' as different kind of symbol"""
+)
 #: The messages of GCC, clang and nvcc for a member that a class does not have.
 _NO_MEMBER = (
     re.compile(r"""'(?P<of>[^'\n]*)' has no member named '(?P<name>\w+)'"""),
@@ -96,6 +101,12 @@ def _mistakes(source: KernelSource, output: str) -> Iterator[str]:
     registered = {(one.namespace, one.name): one for one in source.signatures}
     names = " and ".join(one.qualname for one in source.signatures)
 
+    taken = {name for names in _TAKEN.findall(output) for name in names if name}
+    for name in taken & {part for one in source.signatures for part in (one.namespace, one.name)}:
+        yield (
+            f"{name!r} names the operator or its namespace, and something else in a header of the "
+            "system or of C++: choose another name"
+        )
     no_header = _NO_HEADER.search(output)
     if no_header:
         other = no_header[1] or no_header[2]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from opsmith.errors import OpsmithError
+from opsmith.errors import DeclarationError, OpsmithError
 from opsmith.operators.core.operator import RegisteredOperator
+from opsmith.operators.core.source_location import where_written
 
 T = TypeVar("T")
 
@@ -53,6 +54,21 @@ class Registry(Generic[T]):
 
 
 _OPERATORS: Registry[RegisteredOperator] = Registry("operator")
+
+
+def require_latest(operator: RegisteredOperator) -> None:
+    """Refuse a declaration that another one of its name has replaced.
+
+    Raises:
+        DeclarationError: what is registered for it would serve the other one.
+    """
+    latest = find(operator.name)
+    if latest is not None and latest is not operator:
+        where = where_written(latest.reference)
+        raise DeclarationError(
+            f"{operator.name}: register_kernel: another declaration of the same name has replaced "
+            f"this one, {where}: register the kernel for that one, or give this one another name"
+        )
 
 
 def add(operator: RegisteredOperator) -> None:

@@ -189,8 +189,12 @@ def checked_results(
         assert isinstance(type_, TensorType)
         wanted = signature.dtype_in(type_, bindings.dtype)
         if not isinstance(value, Tensor):
+            kind = type(value)
+            own = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+            hint = " Wrap it by torch.as_tensor(…)." if own == "numpy." else ""
             raise ResultError(
-                f"{name}: {kernel} returned {type(value).__name__} as {which}, expected {type_}."
+                f"{name}: {kernel} returned {own}{kind.__name__} as {which}, expected {type_}."
+                f"{hint}"
             )
         if value.shape != shape or dtype_name(value.dtype) != wanted:
             raise ResultError(

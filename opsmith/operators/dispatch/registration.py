@@ -123,7 +123,7 @@ class Registration:
         namespace, place = self.signature.namespace, f"variant {name}"
         if kernel.library is None or self._native.get(place) is not kernel.library:
             kernel.source.build()
-            self._withdraw(place)
+            self.withdraw_kernel(place)
             # No overload: PyTorch mistakes those with equal arguments when it forgets an operator.
             definition = self._libraries[place] = Library(namespace, "FRAGMENT")
             schema = self.signature.schema().removeprefix(self.signature.name)

@@ -156,7 +156,8 @@ def _tree(text: str, scalars: frozenset[str], what: str) -> ast.expr:
     try:
         tree = ast.parse(source, mode="eval").body
     except SyntaxError:
-        raise ExpressionError(f"{text!r} is not {what}") from None
+        hint = "; it is written without spaces, as N+1" if text in _PRECEDENCE else ""
+        raise ExpressionError(f"{text!r} is not {what}{hint}") from None
     for name in sorted(braced):
         if name not in scalars:
             raise ExpressionError(f"{{{name}}} names no int argument of the operator")

@@ -109,6 +109,18 @@ def test_a_kernel_of_another_name_is_told_the_one_that_is_looked_for(folder: Pat
     )
 
 
+def test_a_namespace_that_the_system_has_for_something_else_is_named(tmp_path: Path) -> None:
+    source = tmp_path / "scale.cpp"
+    source.write_text(KERNEL.replace("kernels_test", "time").replace('#include "amount.h"', ""))
+    signature = signature_of(scale, "time::scale")
+    with pytest.raises(BuildError) as caught:
+        kernel_source(signature, "cpu", source, flags=("-O0",)).build()
+    assert str(caught.value).splitlines()[0] == (
+        f"time::scale (cpu): {source} did not compile: 'time' names the operator or its namespace, "
+        "and something else in a header of the system or of C++: choose another name."
+    )
+
+
 def test_a_helper_that_nothing_defines_is_named_before_the_linkers_words(folder: Path) -> None:
     text = KERNEL.replace("template", "int helper(int);\ntemplate", 1)
     assert first_line(folder, text.replace("* amount", "* helper(amount)")) == (

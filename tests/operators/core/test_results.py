@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import declarations
+import numpy
 import pytest
 import torch
 from jaxtyping import Complex, Float
@@ -46,6 +47,12 @@ def returned(line: str, x: Tensor, value: Any) -> Any:
             torch.ones(3, 2, dtype=torch.float64),
             "returned its result with shape (3, 2) and dtype float64, expected "
             'Float[Tensor, "N 2"]: (3, 2) and float32.\n  bound so far: N=3',
+        ),
+        (
+            ONE,
+            numpy.int64(3),
+            'returned numpy.int64 as its result, expected Float[Tensor, "N 2"]. Wrap it by '
+            "torch.as_tensor(…).",
         ),
         (TWO, torch.ones(3), "returned Tensor, expected 2 results."),
         (TWO, (torch.ones(3),), "returned tuple, expected 2 results."),
