@@ -60,6 +60,7 @@ _INSTRUCTIONS = tuple(
         (r"cp.async.commit_group", "cp_async_commit_group"),
         (r"cp.async.wait_group", "cp_async_wait_group"),
         (r"cp.async.wait_all", "cp_async_wait_all"),
+        (r"bar(?:rier)?(?:.cta)?.(sync|arrive)(?:.aligned)?", r"bar_\1"),
         (r"cvta.to.shared.u(?:32|64)", "cvta_to_shared"),
         (r"cvta.to.global.u64|cvt.u(?:32.u64|64.u32)|mov.(?:[bus](?:32|64)|f32)", "set"),
         (r"setp.(eq|ne).[bus]32", r"set_if_\1"),

@@ -153,4 +153,17 @@ void share_knowledge(const std::vector<Thread*>& threads) {
   }
 }
 
+void gather(Gathered& all, const Thread& thread) {
+  const Knowledge met = joined(thread.met, thread.met_in_block);
+  all.known = joined(joined(all.known, snapshot(thread)), met);
+  all.released = joined(all.released, thread.released);
+  all.released_in_block = joined(all.released_in_block, thread.released_in_block);
+}
+
+void learn(Thread& thread, const Gathered& all) {
+  thread.known = joined(thread.known, all.known);
+  thread.released = joined(thread.released, all.released);
+  thread.released_in_block = joined(thread.released_in_block, all.released_in_block);
+}
+
 }  // namespace emulated

@@ -41,6 +41,12 @@ void publish(const void* address, Scope scope, bool replaces);
 
 // Gives threads that have waited for each other what each of them knows.
 void share_knowledge(const std::vector<Thread*>& threads);
+// What threads that have come to a barrier know, for those that go on when it opens.
+struct Gathered {
+  Knowledge known, released, released_in_block;
+};
+void gather(Gathered& all, const Thread& thread);
+void learn(Thread& thread, const Gathered& all);
 // Gives threads that have exchanged values what each of them knew at its last fence.
 void share_fenced(const std::vector<Thread*>& threads);
 

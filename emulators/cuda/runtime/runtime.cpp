@@ -266,6 +266,7 @@ void run_block(uint32_t number) {
   s.at_barrier = 0;
   s.shared_bytes = 0;
   s.copies.clear();
+  s.named = {};
   s.ready.resize(s.threads_of_block);
   std::iota(s.ready.begin(), s.ready.end(), 0u);
   for (Warp& warp : s.warps) warp = {every_lane, 0};
@@ -305,7 +306,7 @@ void run_block(uint32_t number) {
     } else if (thread.waits == Waits::warp) {
       s.warps[thread.warp()].waiting |= thread.bit();
       open_warp(thread);
-    } else {
+    } else if (thread.waits == Waits::nothing) {
       s.ready.push_back(thread.number);
     }
   }

@@ -45,7 +45,7 @@ class Random {
 // The seed of a call whose launches are checked, and run no thread.
 inline constexpr uint64_t no_threads = ~uint64_t{0};
 
-enum class Waits { nothing, block, warp };
+enum class Waits { nothing, block, warp, some };
 
 struct Thread {
   uint3 index{};
@@ -57,6 +57,7 @@ struct Thread {
   const char* what = "";
   LaneMask mask = 0;
   bool orders = false;  // accesses to memory, as `__syncwarp` does
+  bool names = false;   // a barrier: `brought` says which
   uint64_t brought = 0;
   Vote vote = Vote::none;
 
@@ -89,6 +90,17 @@ struct Warp {
   LaneMask running = 0;  // have not returned
   LaneMask waiting = 0;  // for others of the warp
 };
+
+// A barrier of some threads of a block (PTX: bar.sync), whose number stands in `brought` with how
+// many threads it is for, and whether the caller waits.
+struct NamedBarrier {
+  uint32_t expected = 0, arrived = 0;  // threads; none are expected before the first comes
+  bool whole = false;                  // it is for all threads that have not returned
+  Place place;                         // where the first came
+  std::vector<Thread*> waiting;
+  Gathered gathered;
+};
+inline constexpr unsigned named_barriers = 16;
 
 // A variable of the library's that device code may access.
 struct Declared {
@@ -187,6 +199,7 @@ struct State {
   uint32_t block_start = 1;
   uint32_t last_barrier = 1;
   int vote_result = 0;
+  std::array<NamedBarrier, named_barriers> named;
   uint64_t shared_bytes = 0;  // declared ones that the block has used
   std::deque<Watched> shared;
   std::unordered_map<const Variable*, Watched*> variables;

@@ -25,6 +25,11 @@ std::string mask_text(LaneMask mask) {
   return text;
 }
 
+std::string barrier_text(const Thread& thread) {
+  return thread.names ? " of barrier " + std::to_string(static_cast<uint32_t>(thread.brought) >> 1)
+                      : "";
+}
+
 bool same(const char* a, const char* b) {
   return a == b || (a != nullptr && b != nullptr && std::strcmp(a, b) == 0);
 }
@@ -59,7 +64,8 @@ void report_deadlock() {
     }
     size_t i = 0;
     while (i < firsts.size() &&
-           !(same(firsts[i]->place, thread.place) && firsts[i]->mask == thread.mask)) {
+           !(same(firsts[i]->place, thread.place) && firsts[i]->mask == thread.mask &&
+             barrier_text(*firsts[i]) == barrier_text(thread))) {
       ++i;
     }
     if (i == firsts.size()) {
@@ -73,16 +79,44 @@ void report_deadlock() {
     const std::string mask =
         firsts[i]->waits == Waits::warp ? " with " + mask_text(firsts[i]->mask) : "";
     text += (i != 0 ? "; " : "") + count_text(counts[i]) + " (first: " + name_of(*firsts[i]) +
-            ") in " + firsts[i]->what + mask + " at " + place_text(firsts[i]->place);
+            ") in " + firsts[i]->what + barrier_text(*firsts[i]) + mask + " at " +
+            place_text(firsts[i]->place);
   }
   if (returned != 0) text += "; " + count_text(returned) + " have returned";
+  for (unsigned id = 0; id < named_barriers; ++id) {
+    const NamedBarrier& one = s.named[id];
+    if (one.expected == 0) continue;
+    text += "; barrier " + std::to_string(id) + " has had " + std::to_string(one.arrived) +
+            " of the " + std::to_string(one.expected) + " threads that it waits for";
+  }
   const bool two = firsts.size() > 1;
   stop("barrier", text, firsts[0]->place, two ? "the other place" : "",
        two ? firsts[1]->place : Place{});
 }
 
+namespace {
+
+int synchronise(Vote vote, int predicate, const char* what, Place place);
+
+// Refuses to have one barrier for some threads and for all.
+void check_barrier_0() {
+  const State& s = state();
+  if (s.named[0].expected == 0 || s.at_barrier == 0) return;
+  for (const Thread& thread : s.threads) {
+    if (thread.waits != Waits::block) continue;
+    stop("barrier",
+         "barrier 0 is for " + std::to_string(s.named[0].expected) +
+             " threads, and it is that of " + thread.what + ", where " + name_of(thread) +
+             " waits for all",
+         s.named[0].place, "for all", thread.place);
+  }
+}
+
+}  // namespace
+
 void open_barrier() {
   State& s = state();
+  check_barrier_0();
   if (s.alive == 0 || s.at_barrier != s.alive) return;
   const Thread* first = nullptr;
   int votes = 0;
@@ -94,7 +128,11 @@ void open_barrier() {
     }
     ++waiting;
     if (first == nullptr) first = &thread;
-    if (!same(first->place, thread.place) || first->vote != thread.vote) report_deadlock();
+    // In PTX each warp may have its own instruction.
+    const bool apart = first->names && thread.names;
+    if ((!apart && !same(first->place, thread.place)) || first->vote != thread.vote) {
+      report_deadlock();
+    }
     votes += thread.brought != 0 ? 1 : 0;
   }
   // Since Volta a barrier waits for the threads that have not returned.
@@ -125,6 +163,100 @@ void open_barrier() {
   share_knowledge(all);
 }
 
+// --- barriers of some threads ------------------------------------------------------------------
+
+namespace {
+
+uint64_t named(uint64_t id, uint64_t threads, bool waits) {
+  return threads << 32 | id << 1 | (waits ? 1 : 0);
+}
+
+void open(NamedBarrier& barrier) {
+  uint32_t gone = 0;
+  if (barrier.whole) {
+    for (const Warp& warp : state().warps) gone += warp.running == 0 ? warp_size : 0;
+  }
+  if (barrier.expected == 0 || barrier.arrived + gone < barrier.expected) return;
+  for (Thread* thread : barrier.waiting) {
+    learn(*thread, barrier.gathered);
+    make_ready(*thread);
+  }
+  barrier = {};
+  state().spins = 0;
+}
+
+// The lanes of a warp come to a barrier. By the PTX ISA a barrier counts warps, each as 32 threads,
+// however many of its lanes there are; and who arrives and does not wait is ordered before those
+// that wait, not after the others.
+void come(const std::vector<Thread*>& lanes) {
+  State& s = state();
+  const Thread& one = *lanes.front();
+  const uint32_t id = static_cast<uint32_t>(one.brought) >> 1;
+  const auto given = static_cast<uint32_t>(one.brought >> 32);
+  const uint32_t threads = given != 0 ? given : static_cast<uint32_t>(s.warps.size()) * warp_size;
+  const std::string who = name_of(one) + " comes to barrier " + std::to_string(id) + " for " +
+                          std::to_string(threads) + " threads";
+  for (const Thread* lane : lanes) {
+    if (lane->brought == one.brought) continue;
+    stop("undefined", who + ", and " + name_of(*lane) + " of its warp to another", one.place);
+  }
+  NamedBarrier& barrier = s.named[id];
+  if (barrier.expected != 0 && barrier.expected != threads) {
+    stop("barrier",
+         who + ", and others to the same barrier for " + std::to_string(barrier.expected),
+         one.place, "the others", barrier.place);
+  }
+  if (barrier.expected == 0) {
+    barrier.expected = threads;
+    barrier.whole = given == 0;
+    barrier.place = one.place;
+  }
+  check_barrier_0();
+  barrier.arrived += warp_size;
+  for (Thread* lane : lanes) {
+    gather(barrier.gathered, *lane);
+    if ((one.brought & 1) == 0) {
+      make_ready(*lane);
+    } else {
+      lane->waits = Waits::some;
+      barrier.waiting.push_back(lane);
+    }
+  }
+  open(barrier);
+}
+
+}  // namespace
+
+void open_named() {
+  for (NamedBarrier& barrier : state().named) open(barrier);
+}
+
+void meet_some(uint64_t id, uint64_t threads, bool waits, Place place) {
+  const char* what = waits ? "bar.sync" : "bar.arrive";
+  Thread& thread = current_thread(what, place);
+  const std::string who = name_of(thread) + ": " + what + " ";
+  if (id >= named_barriers) {
+    stop("undefined",
+         who + "names barrier " + std::to_string(id) + ", and a block has those from 0 to 15",
+         place);
+  }
+  if (threads % warp_size != 0 || (threads == 0 && !waits)) {
+    stop("undefined",
+         who + "is for " + std::to_string(threads) +
+             " threads, which is no multiple of the 32 of a warp",
+         place);
+  }
+  thread.names = true;
+  if (id == 0 && waits && (threads == 0 || threads == state().warps.size() * warp_size)) {
+    synchronise(Vote::none, 0, what, place);
+  } else {
+    exchange(every_lane, named(id, threads, waits), what, place);
+  }
+  thread.names = false;
+}
+
+// --- warps -------------------------------------------------------------------------------------
+
 void open_warp(const Thread& one) {
   State& s = state();
   Warp& warp = s.warps[one.warp()];
@@ -142,6 +274,11 @@ void open_warp(const Thread& one) {
     for (unsigned lane = 0; lane < warp_size; ++lane) {
       joined[lane] = std::max(joined[lane], thread.clock[lane]);
     }
+  }
+  if (one.names) {
+    warp.waiting &= ~present;
+    come(all);
+    return;
   }
   // The lanes of a wavefront of 64 run in step.
   const bool orders = one.orders || warp_size > 32;
@@ -166,6 +303,7 @@ void open_warp(const Thread& one) {
 void open_after_return(const Thread& returned) {
   State& s = state();
   open_barrier();
+  open_named();
   const Warp& warp = s.warps[returned.warp()];
   // Resumed threads leave `waiting`, so read it anew for each lane.
   for (unsigned lane = 0; warp.waiting != 0 && lane < warp_size; ++lane) {
@@ -173,11 +311,10 @@ void open_after_return(const Thread& returned) {
   }
 }
 
-int synchronise_block(Vote vote, int predicate, Place place) {
-  constexpr const char* names[] = {"__syncthreads", "__syncthreads_or", "__syncthreads_and",
-                                   "__syncthreads_count"};
+namespace {
+
+int synchronise(Vote vote, int predicate, const char* what, Place place) {
   State& s = state();
-  const char* what = names[static_cast<int>(vote)];
   Thread& thread = current_thread(what, place);
   settle();
   thread.waits = Waits::block;
@@ -188,6 +325,14 @@ int synchronise_block(Vote vote, int predicate, Place place) {
   thread.brought = predicate != 0 ? 1 : 0;
   thread.fiber->switch_to(s.scheduler);
   return s.vote_result;
+}
+
+}  // namespace
+
+int synchronise_block(Vote vote, int predicate, Place place) {
+  constexpr const char* names[] = {"__syncthreads", "__syncthreads_or", "__syncthreads_and",
+                                   "__syncthreads_count"};
+  return synchronise(vote, predicate, names[static_cast<int>(vote)], place);
 }
 
 Lanes exchange(LaneMask mask, uint64_t value, const char* what, Place place, bool orders) {

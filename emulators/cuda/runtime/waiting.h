@@ -15,6 +15,9 @@ void open_barrier();
 // Resumes the lanes of a mask once all of them that have not returned have arrived.
 void open_warp(const Thread& one);
 
+// Opens the barriers of all threads that wait for none but those that have returned.
+void open_named();
+
 // Handles the return of a thread, which may be the last one that others waited for.
 void open_after_return(const Thread& returned);
 

@@ -295,8 +295,8 @@ MACRO = '#define WAIT() asm volatile("cp.async.bulk.wait_group 0;" ::)\n'
     ("text", "words"),
     [
         (
-            'void f() {\nasm("bar.sync 1, 64;"); }',
-            "it has inline PTX that is not emulated (bar.sync), at",
+            'void f() {\nasm("bar.warp.sync 1;"); }',
+            "it has inline PTX that is not emulated (bar.warp.sync), at",
         ),
         (
             'void f() { asm("mov.u32 %0, %%smid;" : "=r"(a)); }',
@@ -318,6 +318,7 @@ def test_what_is_not_emulated_is_named_with_its_line(tmp_path, text, words):
         "/* asm(); */",
         '__asm__(".symver powf,powf@GLIBC_2.2.5");',  # of the host's
         f"{MACRO}#undef WAIT\n",
+        'asm("bar.sync 1; barrier.cta.sync.aligned 2, %0; barrier.arrive 3, 64;" :: "n"(64));',
         'asm("{ .reg .pred p; // why\\n setp.eq.u32 p, %0, 0; @!p cp.async.wait_all;}" :: "r"(1));',
     ],
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 from algorithm_faults import ALGORITHMS
+from barriers.barrier_faults import NAMED_BARRIERS
 from behind_torch_faults import BEHIND_TORCH
 from collective_faults import COLLECTIVES
 from copy_faults import COPIES
@@ -59,6 +60,10 @@ def copies(x: Float32[Tensor, "N"], fault: str, wrong: bool) -> Float32[Tensor, 
 
 
 def inline_ptx(x: Float32[Tensor, "N"], fault: str, wrong: bool) -> Float32[Tensor, "N"]:
+    return x
+
+
+def named_barriers(x: Float32[Tensor, "N"], fault: str, wrong: bool) -> Float32[Tensor, "N"]:
     return x
 
 
@@ -228,13 +233,12 @@ class Group:
     faults: dict
     api: str = "opsmith"
     noisy: Path | None = None
+    folder: str = ""
 
     @cached_property
     def source(self):
-        return (
-            self.noisy
-            or HERE / f"{self.signature.name if self.faults is not FAULTS else 'faults'}.cu"
-        )
+        name = "faults" if self.faults is FAULTS else self.signature.name
+        return self.noisy or HERE / self.folder / f"{name}.cu"
 
     def with_noise(self, seed, folder):
         """Return the group with its file written again; see `noise.noised`."""
@@ -310,6 +314,11 @@ GROUPS = (
     Group(signature_of(copies, "cuda_faults::copies"), COPIES),
     Group(signature_of(algorithms, "cuda_faults::algorithms"), ALGORITHMS),
     Group(signature_of(inline_ptx, "cuda_faults::inline_ptx"), INLINE_PTX),
+    Group(
+        signature_of(named_barriers, "cuda_faults::named_barriers"),
+        NAMED_BARRIERS,
+        folder="barriers",
+    ),
 )
 IN_TORCH = Group(signature_of(behind_torch, "cuda_faults::behind_torch"), BEHIND_TORCH, "torch")
 RIGHT = Group(signature_of(unusual, "cuda_faults::unusual"), UNUSUAL)

@@ -13,6 +13,7 @@ PHASES = [phase_of(1), phase_of(2, 0x7F)]
     IN_COPIES,
     WITH_ALGORITHMS,
     IN_INLINE_PTX,
+    AT_NAMED_BARRIERS,
 ) = GROUPS
 
 
@@ -68,6 +69,12 @@ def test_a_fault_with_an_algorithm_of_the_device_is_found_and_named_with_its_lin
 @pytest.mark.parametrize("fault", IN_INLINE_PTX.faults)
 def test_a_fault_around_inline_ptx_is_found_and_named_with_its_line(fault):
     check(IN_INLINE_PTX, fault)
+
+
+@pytest.mark.slow(cases=2)
+@pytest.mark.parametrize("fault", AT_NAMED_BARRIERS.faults)
+def test_a_fault_at_a_barrier_of_some_threads_is_found_and_named_with_its_line(fault):
+    check(AT_NAMED_BARRIERS, fault)
 
 
 @pytest.mark.slow(cases=2)  # each group is a library; those of the first and the last are there

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from cuda_faults import GROUPS, HERE, IN_TORCH, Group
+from cuda_faults import GROUPS, IN_TORCH, Group
 from jaxtyping import Float32
 from torch import Tensor
 
@@ -22,7 +22,7 @@ def _reference(group: Group) -> Callable[..., Any]:
 
 def _declared(group: Group) -> opsmith.Operator:
     operator = opsmith.op(f"cuda_faults::{group.signature.name}")(_reference(group))
-    operator.register_kernel("cuda", source=HERE / group.source.name, api=group.api)
+    operator.register_kernel("cuda", source=group.source, api=group.api)
     return operator
 
 

@@ -264,6 +264,14 @@ inline void cp_async_wait_all() {
 
 // --- order -------------------------------------------------------------------------------------
 
+inline void bar_sync(uint64_t id, Place place = here()) { meet_some(id, 0, true, place); }
+inline void bar_sync(uint64_t id, uint64_t threads, Place place = here()) {
+  if (threads == 0) fail("bar.sync is for 0 threads", place);
+  meet_some(id, threads, true, place);
+}
+inline void bar_arrive(uint64_t id, uint64_t threads, Place place = here()) {
+  meet_some(id, threads, false, place);
+}
 inline void fence_device() { fence(Scope::device); }
 inline void fence_block() { fence(Scope::block); }
 __forceinline__ void load_acquire(uint32_t& to, uint64_t address) {

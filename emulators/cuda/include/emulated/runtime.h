@@ -213,6 +213,9 @@ inline constexpr LaneMask every_lane = ~LaneMask{0};
 enum class Vote { none, any, all, count };
 OPSMITH_EMULATED_EXPORT int synchronise_block(Vote vote, int predicate, Place place);
 
+// Comes to a barrier of `threads` threads of the block, 0 for all, and waits there, or does not.
+OPSMITH_EMULATED_EXPORT void meet_some(uint64_t id, uint64_t threads, bool waits, Place place);
+
 // Waits for the lanes of `mask`, and returns the value that each of them passed. The result is a
 // copy of the thread's own, since watched code reads it, and threads may not read the runtime's
 // memory. Accesses to memory are ordered only by a barrier, as by `__syncwarp`: CUDA's guide says
