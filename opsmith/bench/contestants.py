@@ -27,6 +27,7 @@ from opsmith.checks.numerics.gradients import (
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import flatten
+from opsmith.operators.core.lazy import late
 from opsmith.targets import (
     LoadedModel,
     LoadedOperators,
@@ -91,8 +92,8 @@ def contestants(operator: Operator) -> Iterator[Contestant]:
         yield from _both(operator, name, subject.device, operator, subject.missing)
         for variant, kernel in operator.variants.items():
             if kernel.device == subject.kernel:
-                prepare = functools.partial(_called_variant, operator, variant)
-                yield Contestant(variant, subject.device, subject.missing, prepare)
+                call = late(functools.partial(operator.variant, variant))
+                yield next(_both(operator, variant, subject.device, call, subject.missing))
         if subject.device == HOST:
             yield from _runtimes(subject)
 
@@ -115,10 +116,6 @@ def _both(
         yield Contestant(
             f"{name}{GRADIENT}", device, obstacle, lambda _: _differentiated(operator, function)
         )
-
-
-def _called_variant(operator: Operator, variant: str, arguments: Arguments) -> Prepared:
-    return _called(operator, operator.variant(variant), arguments)
 
 
 def _called(operator: Operator, function: Callable[..., Any], arguments: Arguments) -> Prepared:

@@ -1,4 +1,4 @@
-"""Print a benchmark in 80 columns: a table and bars for each size."""
+"""Print a benchmark in 80 columns: a table for each size."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ _NAME, _TIME, _SPREAD, _RATIO = 23, 8, 5, 8
 
 
 def lines(figures: Sequence[Figure], machine: Machine) -> Iterator[Any]:
-    """Yield the lines for one size: a title, a table, bars, and the reasons for missing figures."""
+    """Yield the lines for one size: a title, a table, and the reasons for missing figures."""
     yield Text("")
     yield _title(figures[0])
     timed = [figure for figure in figures if figure.seconds]
     if timed:
         yield _table(timed, machine)
-        yield Text("")
-        yield _bars(timed)
     variants = [figure for figure in timed if figure.name.startswith(f"{figure.device}[")]
     if variants:
         own = [figure for figure in timed if figure.name == f"{variants[0].device} kernel"]
@@ -78,20 +76,6 @@ def _table(figures: Sequence[Figure], machine: Machine) -> Any:
             cells.append(f"{show_operations(rate)}/s {_percent(rate / machine.rate)}")
         table.add_row(*cells)
     return table
-
-
-def _bars(figures: Sequence[Figure]) -> Any:
-    from rich.bar import Bar
-
-    longest = max(figure.median for figure in figures)
-    grid = Table.grid(padding=(0, 1, 0, 0), expand=True)
-    grid.add_column(max_width=_NAME + 10, overflow="fold")
-    grid.add_column(ratio=1)
-    grid.add_column(no_wrap=True)
-    for figure in figures:
-        bar = Bar(longest, 0, figure.median)
-        grid.add_row(figure.name.ljust(_NAME), bar, show_seconds(figure.median))
-    return grid
 
 
 def ending(machine: Machine, figures: Sequence[Figure]) -> Iterator[Any]:

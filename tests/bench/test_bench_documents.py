@@ -85,13 +85,11 @@ def test_no_name_and_no_figure_is_cut_in_a_terminal(width):
     shown = text.getvalue().splitlines()
     assert max(map(len, shown)) <= width
     assert "…" not in text.getvalue()
-    above, bars = text.getvalue().split("\n\n")[:2]
+    above = text.getvalue().split("\n\n")[0]
     for word in ("1.05", "GB/s", "16.8", "Gop/s", "1.00 ms", "3.00 ms", "0.00067 ×", "compiled"):
         assert word in above
     for word in long.split():
-        assert word in bars
-    filled = [sum(character in "█▏▎▍▌▋▊▉" for character in line) for line in bars.splitlines()]
-    assert max(filled) == filled[-1] > 2 * filled[0] > 0
+        assert word.strip(",") in above
 
 
 def test_a_benchmark_is_printed_as_a_table_and_has_a_short_repr(benchmark):

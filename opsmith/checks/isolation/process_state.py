@@ -46,10 +46,7 @@ _SETTINGS: dict[str, tuple[Read, Restore]] = {
         lambda: pickle.dumps(np.random.get_state()),
         lambda state: np.random.set_state(pickle.loads(state)),
     ),
-    "which of NumPy's floating-point errors are told": (
-        lambda: tuple(sorted(np.geterr().items())),
-        lambda told: np.seterr(**dict(told)),
-    ),
+    "which of NumPy's floating-point errors are told": (np.geterr, lambda told: np.seterr(**told)),
     "the number of Python's threads": (threading.active_count, lambda count: None),
 }
 _SHOWN = bool | int | str | torch.dtype

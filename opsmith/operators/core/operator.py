@@ -217,12 +217,6 @@ class Operator(CustomOpDef, Generic[P, R]):
         """Return a call's arguments, completed by what the call draws from a generator."""
         return args, kwargs
 
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows: the declaration and the kernels."""
-        from opsmith.operators.core.notebook import html_of
-
-        return html_of(self.signature, {name: one.where for name, one in self.kernels.items()})
-
     # Copying or pickling a model that holds an operator must not copy the operator.
     def __copy__(self) -> Operator[P, R]:
         return self
