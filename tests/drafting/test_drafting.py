@@ -127,6 +127,16 @@ def test_what_no_declaration_can_carry_keeps_its_default_and_is_named():
     assert "Left at their defaults: dtype." in draft_operator("aten::cumsum")
 
 
+@pytest.mark.slow
+def test_an_operator_without_a_fake_kernel_is_called_to_see_what_it_takes():
+    @torch.library.custom_op("drafting::no_fake", mutates_args=())
+    def no_fake(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    arguments, returned = declared(draft_operator("drafting::no_fake"))
+    assert (arguments, returned) == ([f"x: {ELEMENTWISE}"], ELEMENTWISE)
+
+
 def test_sizes_of_a_convolution_follow_from_its_window():
     arguments, returned = declared(draft_operator("aten::conv2d"))
     assert arguments[:3] == [

@@ -11,7 +11,7 @@ import torch
 
 from opsmith import kernels
 from opsmith.checks.cases.case import Case
-from opsmith.checks.cases.failure import Failure
+from opsmith.checks.cases.failure import Failure, place_of
 from opsmith.checks.cases.reference_call import run_reference
 from opsmith.checks.cases.reruns.registered_cases import shown_shapes
 from opsmith.checks.cases.wanted import DYNAMIC_SIZES, Wanted
@@ -177,6 +177,7 @@ def _compile(trial: Trial, cases: list[Case], backend: str, *, dynamic: bool) ->
         graphs += 1
         return inner(graph, inputs, **options)
 
+    counting.__name__ = backend  # which messages name
     operator = trial.operator
 
     def function(*positional: Any, **keywords: Any) -> Any:
@@ -237,7 +238,9 @@ def _compare_calls(
     except (Failure, RefusedError):
         raise
     except Exception as error:
-        raise Failure(_tidy(f"{how} {trial.raised(error)}"), code="OPS-COMPILE-RAISED") from error
+        place = place_of(error)
+        said = _tidy(f"{how} {trial.raised(error).removesuffix(place)}")
+        raise Failure(f"{said}{place}", code="OPS-COMPILE-RAISED") from error
     counted = getattr(getattr(kernel, "source", None), "api", "") != "torch"
     counted = counted and not kernel.dissolves and not trial.subject.adopted
     # PyTorch rightly drops a call that returns no tensor (an empty list) from the graph.

@@ -47,3 +47,15 @@ def test_a_fixed_dtype_that_is_not_double_has_no_differences():
     single.register_autograd(lambda ctx, grad: 2 * grad * ctx.saved_tensors[0], setup_context=setup)
     (row,) = checks.run(single, select=["gradcheck"], isolate=False).rows
     assert (row.status, row.message) == ("not applicable", "the kernel has no float64")
+
+
+def test_a_backward_that_cannot_be_traced_is_named_with_its_line():
+    operator = declared("untraced", 1.0)
+    operator.register_autograd(
+        lambda ctx, grad: (torch.from_numpy(grad.numpy()), None), setup_context=setup
+    )
+    (row,) = checks.run(operator, select=["compile"], isolate=False).rows
+    assert row.code == "OPS-COMPILE-RAISED"
+    assert "backend='aot_eager' raised:" in row.message
+    assert "\n  at " in row.message
+    assert "test_leaving_pytorch.py:" in row.message.splitlines()[-1]
