@@ -27,7 +27,7 @@ TASKS = {
             *("Between", "Positive", "Index", "Extent", "Sorted", "Starts", "Total", "Unspecified"),
         ],
         "Say what a result is": ["NonDifferentiable", "Selects"],
-        "Write a kernel as text": ["cpp", "cuda"],
+        "Write a kernel as text, choose among variants": ["cpp", "cuda", "autotune"],
         "Bring what exists": ["adopt"],
         "Export, load and run": [
             *("export", "load", "LoadedModel", "LoadedOperators", "onnx_translations"),

@@ -36,9 +36,8 @@ def test_a_backward_is_built_beside_the_kernel_whose_gradient_it_is(error, monke
             raise error  # the row of the backward itself shows it
         return []
 
-    monkeypatch.setattr(squared, "build", lambda device: [])
     monkeypatch.setattr(squared_backward, "build", build)
-    subject = SimpleNamespace(device="cpu", dtypes=("float32",))
+    subject = SimpleNamespace(device="cpu", dtypes=("float32",), build=lambda: None)
     trial = SimpleNamespace(
         operator=squared, subject=subject, signature=squared.signature, notes=[]
     )
@@ -47,10 +46,9 @@ def test_a_backward_is_built_beside_the_kernel_whose_gradient_it_is(error, monke
 
 
 def test_a_kernel_for_none_of_the_declared_dtypes_is_told_how_complex_ones_are_named(monkeypatch):
-    monkeypatch.setattr(squared, "build", lambda device: [])
     monkeypatch.setattr(squared_backward, "build", lambda device: [])
     kernel = SimpleNamespace(dtypes=("complex64", "complex128"))
-    subject = SimpleNamespace(device="cpu", dtypes=(), implementation=kernel)
+    subject = SimpleNamespace(device="cpu", dtypes=(), implementation=kernel, build=lambda: None)
     trial = SimpleNamespace(operator=squared, subject=subject, signature=squared.signature)
     with pytest.raises(Failure, match=r"compiled for complex64, complex128, and .*: float, double"):
         row.build(trial)
