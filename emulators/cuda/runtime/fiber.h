@@ -2,11 +2,8 @@
 #pragma once
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cstddef>
-#include <cstdint>
-#include <cstdlib>
 #include <new>
 
 // Saves the callee-saved registers on the running stack, stores the stack pointer in *from, and

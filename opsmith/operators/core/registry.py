@@ -64,10 +64,9 @@ def require_latest(operator: RegisteredOperator) -> None:
     """
     latest = find(operator.name)
     if latest is not None and latest is not operator:
-        where = where_written(latest.reference)
         raise DeclarationError(
             f"{operator.name}: register_kernel: another declaration of the same name has replaced "
-            f"this one, {where}: register the kernel for that one, or give this one another name"
+            f"this one, {where_written(latest.reference)}: register the kernel for that one"
         )
 
 
