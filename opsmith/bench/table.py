@@ -24,12 +24,11 @@ def lines(figures: Sequence[Figure], machine: Machine) -> Iterator[Any]:
     timed = [figure for figure in figures if figure.seconds]
     if timed:
         yield _table(timed, machine)
-    variants = [figure for figure in timed if figure.name.startswith(f"{figure.device}[")]
+    variants = [one for one in timed if one.name.startswith(f"{one.device}[")]
     if variants:
-        own = [figure for figure in timed if figure.name == f"{variants[0].device} kernel"]
-        fastest = max([*own, *variants], key=lambda figure: figure.speedup or 0)
-        said = f"  fastest of the variants, whose timed results were right: {fastest.name}"
-        yield Text(said, overflow="fold")
+        own = [one for one in timed if one.name == f"{one.device} kernel"]
+        fastest = max([*own, *variants], key=lambda one: one.speedup or 0).name
+        yield Text(f"  fastest of the variants with right results: {fastest}", overflow="fold")
     for figure in figures:
         if figure.status == "not applicable":
             yield Text(f"  {figure.name}: {figure.message}", style="dim", overflow="fold")

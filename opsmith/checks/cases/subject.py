@@ -49,11 +49,7 @@ class Subject:
         return self.operator.variants.get(self.kernel) or self.operator.kernels[self.kernel]
 
     def build(self) -> None:
-        """Build and load the kernel.
-
-        Raises:
-            OpsmithError: see `Operator.build`.
-        """
+        """Build and load the kernel."""
         if self.kernel in self.operator.variants:
             self.operator.variant(self.kernel)
         else:

@@ -26,6 +26,11 @@ from opsmith.operators.core.arguments import every_tensor_in, map_tensors
 
 _aten = torch.ops.aten
 _DOUBLE = (torch.float64, torch.complex128)
+#: Operators that return the indices of the elements that they choose along a dimension.
+CHOICES = (
+    *(_aten.argmin, _aten.argmax, _aten.min, _aten.max, _aten.topk, _aten.sort, _aten.kthvalue),
+    _aten.median,
+)
 _SINGLE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 WIDE = {
     **_SINGLE,
@@ -56,6 +61,7 @@ class DoubleRun:
         self._has_double = any(tensor.dtype in _DOUBLE for _, tensor in every_tensor_in(own))
         self._kept = {} if self._has_double else _SINGLE
         self._asked: set[torch.dtype] | None = None
+        self.chooses = True  # among equal numbers, as a sort does, until a run says no
 
     def __call__(self, arguments: Mapping[str, Any]) -> list[Tensor]:
         """Return the results, with every number in double precision that is not narrowed."""
@@ -72,7 +78,7 @@ class DoubleRun:
                 results = self.as_written(arguments)
             self._asked = set()
             return results
-        self._asked = conversions.asked
+        self._asked, self.chooses = conversions.asked, conversions.chose
         return results
 
     def as_written(self, arguments: Mapping[str, Any]) -> list[Tensor]:
@@ -139,6 +145,7 @@ class _Conversions(TorchDispatchMode):
         self._replaced = replaced
         self._bits = bits
         self.asked: set[torch.dtype] = set()
+        self.chose = False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
@@ -150,6 +157,7 @@ class _Conversions(TorchDispatchMode):
             and (args[0].dtype in _DOUBLE or args[1] in self._replaced)
         ):
             raise _BitsError
+        self.chose |= func.overloadpacket in CHOICES
         args = [self._dtype(value) for value in args]
         named = {name: self._dtype(value) for name, value in (kwargs or {}).items()}
         returned = func(*args, **named)

@@ -10,9 +10,9 @@ number. This is the probabilistic bound for rounding errors (Higham and Mary, "A
 Approach to Probabilistic Rounding Error Analysis", SIAM J. Sci. Comput. 41, 2019): n roundings,
 each relative to a partial sum of size about ``|f| + s``, add up to sqrt(n) of them and not to n.
 
-``s`` and ``n`` are measured for each element (`sensitivity`), not guessed from shapes, so that a
-pooled cell of 1000 points gets a wider tolerance than its neighbour of one point. An element that
-exceeds its tolerance, as few others of the result do, is measured again, with more probes.
+``s`` and ``n`` are measured for each element (`sensitivity`), not guessed from shapes: a cell of
+1000 points gets a wider tolerance than one of a point. Where arguments tie exactly, a jump is no
+term. An element that exceeds its tolerance, as few others do, is measured again, with more probes.
 Conversions to single precision that need not round are left out of that run (`double_run`). If a
 reference of half numbers asks for single precision, ``u`` of the sum is that of single precision.
 
@@ -472,7 +472,7 @@ def _probed(
     """Measure the terms of results, see `probe`, also through conversions that narrow."""
     evaluate, smooth = run.smooth(values)
     if evaluate is run:
-        return probe(run, wide, values, _count(wide), probes, seed)
+        return probe(run, wide, values, _count(wide), probes, seed, not run.chooses)
     spread, terms, _ = probe(evaluate, wide, smooth, _count(wide), probes, seed)
     for position, value in enumerate(values):
         if not is_inexact(value):

@@ -29,6 +29,10 @@ _STEP = 1e-9
 #: whose rounding hides smaller steps.
 _WIDE_STEP = 1e-5
 
+#: A change of so many steps is looked at with a step so much smaller: if only this part of it goes,
+#: it is a jump.
+_STEEP, _NEARER, _JUMP = 1e3, 64.0, 1e-6
+
 Evaluate = Callable[[Mapping[str, Any]], list[Tensor]]
 """A function from arguments by name to all result tensors of a call."""
 
@@ -40,6 +44,7 @@ def probe(
     floats: int,
     probes: int = 6,
     seed: int = 0,
+    sees_jumps: bool = False,
 ) -> tuple[list[Tensor | None], list[Tensor | None], bool]:
     """Perturb the arguments, and measure the change of each result element.
 
@@ -49,6 +54,7 @@ def probe(
         values: the right results for `wide`.
         floats: number of floating-point numbers in the arguments.
         probes: number of evaluations for each of the two norms.
+        sees_jumps: whether a change that is as large for a much smaller step is no term: a jump.
 
     Returns:
         For each result the 2-norm of the terms of each element, and their effective number; `None`
@@ -63,10 +69,18 @@ def probe(
     counts = [0, 0]
     for number in range(2 * probes if floats and any(inexact) else 0):
         cauchy = number % 2 == 1
-        move = functools.partial(_move, generator=generator, cauchy=cauchy, step=step)
-        moved = {name: map_inexact(value, move) for name, value in wide.items()}
+        state = generator.get_state()
+
+        def moved(step: float, cauchy: bool = cauchy, state: Tensor = state) -> list[Tensor]:
+            move = functools.partial(_move, generator=generator, cauchy=cauchy, step=step)
+            generator.set_state(state)
+            return evaluate({name: map_inexact(value, move) for name, value in wide.items()})
+
+        nearer: list[Tensor] = []
         try:
-            results = evaluate(moved)
+            results = moved(step)
+            if sees_jumps and step == _STEP and any(map(_is_steep, results, values)):
+                nearer = moved(step / _NEARER)
         except Exception:
             continue  # the perturbed argument may be out of its range
         if [r.shape for r in results] != [v.shape for v in values]:
@@ -79,6 +93,10 @@ def probe(
                 continue
             change = magnitude(result.detach() - value) / step
             change = torch.nan_to_num(change, nan=0.0, posinf=0.0, neginf=0.0)
+            if nearer and nearer[position].shape == value.shape:
+                # The arguments are exact: a tie of theirs is one for the kernel too.
+                other = magnitude(nearer[position].detach() - result.detach()) / step
+                change = torch.where(other <= _JUMP * change, 0.0, change)
             if cauchy:
                 logarithms[position] += torch.log(change.clamp_min(1e-300))
             else:
@@ -97,6 +115,14 @@ def probe(
         spread.append(two)
         terms.append((ratio * ratio).clamp(1.0, float(max(floats, 1))))
     return spread, terms, steady
+
+
+def _is_steep(moved: Tensor, value: Tensor) -> bool:
+    """Return whether an element changed by much more than a well-conditioned function's."""
+    if not is_inexact(value) or moved.shape != value.shape or not value.numel():
+        return False
+    size = magnitude(value)
+    return bool((magnitude(moved.detach() - value) > _STEEP * _STEP * (size + size.mean())).any())
 
 
 def _is_narrow(value: Tensor) -> bool:

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.cases.layouts import plain
+from opsmith.checks.numerics.double_run import CHOICES
 from opsmith.checks.numerics.rounding import RandomRounding, is_wide
 from opsmith.compat.torch_ops import overload_schema
 
@@ -30,17 +31,6 @@ _SAMPLES = 12
 #: Number of further runs if the first ones differ in integers, sizes, or finiteness.
 _MORE = 48
 _aten = torch.ops.aten
-#: Operators that return the indices of the elements that they choose along a dimension.
-_CHOICES = (
-    _aten.argmin,
-    _aten.argmax,
-    _aten.min,
-    _aten.max,
-    _aten.topk,
-    _aten.sort,
-    _aten.kthvalue,
-    _aten.median,
-)
 #: Largest number of dimensions of a result that are tried in every order.
 _ORDERED = 4
 #: Largest number of choices of a formula that are replaced by a kernel's, one after the other.
@@ -257,7 +247,7 @@ class _Choosing(RandomRounding):
     def took(self, func: Any, args: Any, kwargs: Mapping[str, Any], returned: Any) -> None:
         """Record a choice, or replace it."""
         super().took(func, args, kwargs, returned)
-        if func.overloadpacket not in _CHOICES or self._astray:
+        if func.overloadpacket not in CHOICES or self._astray:
             return
         many = returned if isinstance(returned, tuple) else (returned,)
         given, index = args[0], many[-1]

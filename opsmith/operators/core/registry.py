@@ -57,11 +57,7 @@ _OPERATORS: Registry[RegisteredOperator] = Registry("operator")
 
 
 def require_latest(operator: RegisteredOperator) -> None:
-    """Refuse a declaration that another one of its name has replaced.
-
-    Raises:
-        DeclarationError: what is registered for it would serve the other one.
-    """
+    """Refuse a declaration that another one of its name has replaced, and that serves no call."""
     latest = find(operator.name)
     if latest is not None and latest is not operator:
         raise DeclarationError(

@@ -189,12 +189,10 @@ def checked_results(
         assert isinstance(type_, TensorType)
         wanted = signature.dtype_in(type_, bindings.dtype)
         if not isinstance(value, Tensor):
-            kind = type(value)
-            own = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-            hint = " Wrap it by torch.as_tensor(…)." if own == "numpy." else ""
+            kind = f"{type(value).__module__}.{type(value).__name__}".removeprefix("builtins.")
+            hint = " Wrap it by torch.as_tensor(…)." if kind.startswith("numpy.") else ""
             raise ResultError(
-                f"{name}: {kernel} returned {own}{kind.__name__} as {which}, expected {type_}."
-                f"{hint}"
+                f"{name}: {kernel} returned {kind} as {which}, expected {type_}.{hint}"
             )
         if value.shape != shape or dtype_name(value.dtype) != wanted:
             raise ResultError(

@@ -263,11 +263,7 @@ class NativeKernel:
         return self.library.path
 
     def overload(self, operator: RegisteredOperator) -> OpOverload:
-        """Return the operator, without derivatives, that calls this variant of a kernel.
-
-        Raises:
-            BuildError: the source does not compile.
-        """
+        """Return the operator, without derivatives, that calls this variant of a kernel."""
         name = re.sub(r"\W+", "_", f"{operator.signature.name}_{self.source.variant}").strip("_")
         return operator._registration.variant(name, self)  # type: ignore[no-any-return]
 

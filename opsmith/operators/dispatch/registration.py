@@ -115,11 +115,7 @@ class Registration:
         return library
 
     def variant(self, name: str, kernel: NativeKernel) -> OpOverload:
-        """Return the operator, of this name, that a compiled variant of a kernel serves.
-
-        Raises:
-            BuildError: the source does not compile, or the library does not load.
-        """
+        """Return the operator, of this name, that a compiled variant of a kernel serves."""
         namespace, place = self.signature.namespace, f"variant {name}"
         if kernel.library is None or self._native.get(place) is not kernel.library:
             kernel.source.build()
@@ -132,8 +128,7 @@ class Registration:
             torch.library.register_fake(f"{namespace}::{name}", fake, lib=definition)
             kernel.library = self._native[place] = kernel.source.load()
             kernel.library.register_as(name)
-        overload: OpOverload = getattr(getattr(torch.ops, namespace), name).default
-        return overload
+        return getattr(getattr(torch.ops, namespace), name).default  # type: ignore[no-any-return]
 
     def _guard_arguments(self, key: str, source: kernels.KernelSource) -> None:
         from opsmith.operators.dispatch.gates import argument_gate

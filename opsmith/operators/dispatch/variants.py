@@ -30,9 +30,6 @@ def kernels_of(
         options: see `opsmith.operators.dispatch.kernel.native_kernel`.
         variants: see `DefinedOperator.register_kernel`; the first of each macro's values are those
             of the kernel.
-
-    Raises:
-        DeclarationError: a macro has no name or no values, or the source has its own registration.
     """
     if variants is None:
         return native_kernel(operator, device, source, options), {}
@@ -82,9 +79,8 @@ def _combinations(what: str, variants: Mapping[str, Sequence[Value]]) -> list[di
 def autotune(operator: Operator) -> None:
     """Let Inductor choose among the variants of a kernel, for each size that it compiles for.
 
-    This is ``torch._inductor.kernel.custom_op.register_custom_op_autotuning`` with the variants
-    that `opsmith check` looks at. The kernel that a call reaches takes part, and stays where it is
-    the fastest. It takes effect in ``torch.compile``; packages of AOTInductor keep the kernel.
+    It is PyTorch's ``register_custom_op_autotuning`` for the variants that `opsmith check` looks at
+    and the kernel itself. It acts in ``torch.compile``; packages of AOTInductor keep the kernel.
 
     Raises:
         DeclarationError: no kernel of the operator has variants, or it writes into arguments.

@@ -167,7 +167,6 @@ def test_every_dtype_stands_in_this_table(
 @pytest.mark.parametrize(
     "file",
     [
-        "checks/harness/torch/call.cpp",
         "targets/onnxruntime/include/opsmith/detail/onnxruntime_api.h",
         "targets/jax/include/opsmith/detail/xla.h",
     ],
