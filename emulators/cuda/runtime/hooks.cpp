@@ -1,5 +1,4 @@
-// The functions that compilers call at memory accesses (-fsanitize=thread) and at undefined
-// behaviour (-fsanitize=…), in place of those in the sanitizers' libraries.
+// The functions that compilers call at memory accesses and undefined behaviour (-fsanitize=…).
 #include "state.h"
 #include "watch.h"
 

@@ -63,7 +63,8 @@ class Library:
     def register_as(self, operator: str) -> None:
         """Make this the kernel of another operator of the namespace, with the same schema."""
         name = register_symbol(self.signature, self.device)
-        if self._handle[name](operator.encode() or None) != 0:
+        given = (f"{name}_as", operator.encode()) if operator else (name,)
+        if self._handle[given[0]](*given[1:]) != 0:
             raise BuildError(f"{self.what}: PyTorch refused to register {self.path}")
 
     def unregister(self) -> None:
